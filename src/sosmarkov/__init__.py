@@ -1,0 +1,67 @@
+"""Learned Markov processes whose beliefs propagate exactly.
+
+Importing this package switches JAX's 64-bit mode on (see `sosmarkov._precision`). Names are loaded
+when first used, so that the command line answers `--help` without loading JAX.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sosmarkov import _precision
+
+_precision.switch_on()
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from sosmarkov.bases import (
+        Basis,
+        BetaBasis,
+        ExponentialBasis,
+        FourierBasis,
+        FullGaussianBasis,
+        GaussianBasis,
+        MonomialBasis,
+    )
+    from sosmarkov.belief import Belief, KnownState
+    from sosmarkov.couplings import Kraus, Linear, Paired
+    from sosmarkov.diagnostics import CheckReport
+    from sosmarkov.forms import LinearForm, PlainConditional, SquaredForm
+    from sosmarkov.process import Beliefs, MarkovProcess
+    from sosmarkov.transforms import Affine, Chain, GaussianCDF, Identity, Standardize, Transform
+    from sosmarkov.transition import ConvergenceWarning, Transition
+
+_ROOMS = {
+    "bases": (
+        "Basis",
+        "BetaBasis",
+        "ExponentialBasis",
+        "FourierBasis",
+        "FullGaussianBasis",
+        "GaussianBasis",
+        "MonomialBasis",
+    ),
+    "belief": ("Belief", "KnownState"),
+    "couplings": ("Kraus", "Linear", "Paired"),
+    "diagnostics": ("CheckReport",),
+    "forms": ("LinearForm", "PlainConditional", "SquaredForm"),
+    "process": ("Beliefs", "MarkovProcess"),
+    "transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
+    "transition": ("ConvergenceWarning", "Transition"),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = sorted([*_HOME, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its room."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'sosmarkov' has no attribute {name!r}")
+    value = getattr(import_module(f"sosmarkov.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,191 @@
+"""What every family shares: functions of unit norm, their products, and one table of overlaps.
+
+A family brings two primitives, `multiply` and `log_integral`, on its own parameters `theta`.
+Overlaps of any number of functions, marginals, moments and box integrals are compositions of these.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float, PRNGKeyArray
+
+from sosmarkov.numerics import Quadrature, Signed, pair_indices
+
+Theta = Any
+
+
+class Terms(eqx.Module):
+    """P products of basis functions, exp(log_scale_p) times the family's function of theta_p."""
+
+    theta: Theta
+    log_scale: Float[Array, " p"]
+
+    def __getitem__(self, index: Any) -> Terms:
+        """The terms at an index or slice of the leading axis."""
+        return jax.tree.map(lambda leaf: leaf[index], self)
+
+
+class Basis(eqx.Module):
+    """n functions on a domain in R^d, each of unit L2 norm.
+
+    The norm is fixed because a scale is absorbed by the coefficients of any form over the basis;
+    it keeps overlaps near one. Concrete families are final: they add formulas, never override.
+    """
+
+    family: ClassVar[str]
+    nonnegative: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of functions n."""
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """Number of coordinates d."""
+
+    @property
+    @abstractmethod
+    def lower(self) -> Float[Array, " d"]:
+        """Lower end of the domain per coordinate (-inf allowed)."""
+
+    @property
+    @abstractmethod
+    def upper(self) -> Float[Array, " d"]:
+        """Upper end of the domain per coordinate (inf allowed)."""
+
+    @abstractmethod
+    def natural(self) -> Theta:
+        """Parameters of the unscaled functions, a pytree with leading axis n."""
+
+    @abstractmethod
+    def multiply(self, left: Theta, right: Theta) -> Theta:
+        """Parameters of the pointwise product; leading axes broadcast."""
+
+    @abstractmethod
+    def log_abs(self, theta: Theta, y: Float[Array, " d"]) -> tuple[Array, Array]:
+        """log|f| and sign of the unscaled functions at one point inside the domain."""
+
+    @abstractmethod
+    def log_integral(self, theta: Theta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
+        """log|I| and sign of the integral over the domain, or over a box within it."""
+
+    @abstractmethod
+    def contract_moments(
+        self,
+        left: Terms,
+        right: Terms,
+        weights: Float[Array, "p q"],
+        observable: Quadrature | None = None,
+    ) -> tuple[Array, Array]:
+        """sum_pq w_pq times the integrals of y and of y y^T against each product of two terms.
+
+        With an observable, of s(y) and s(y) s(y)^T for a function s of single coordinates, by its
+        quadrature rule.
+        """
+
+    @abstractmethod
+    def marginalise(
+        self, left: Terms, right: Terms, weights: Float[Array, "p q"], kept: tuple[int, ...]
+    ) -> tuple[Terms, Terms, Array]:
+        """sum_pq w_pq left_p right_q with the other coordinates integrated out, in the same form."""
+
+    @abstractmethod
+    def restrict(self, kept: tuple[int, ...]) -> Basis:
+        """The same functions on some coordinates only."""
+
+    @abstractmethod
+    def envelope(self) -> tuple[Basis, Terms]:
+        """A non-negative family, and its terms that bound |f_i| from above (to sample from)."""
+
+    @abstractmethod
+    def sample_term(self, key: PRNGKeyArray, theta: Theta) -> Float[Array, " d"]:
+        """One draw from the density proportional to one non-negative product of functions."""
+
+    @abstractmethod
+    def inside(self, y: Float[Array, "... d"]) -> Bool[Array, ...]:
+        """Whether points lie in the domain."""
+
+    @abstractmethod
+    def interior_point(self) -> Float[Array, " d"]:
+        """Some point where every function is finite."""
+
+    # --- written once -----------------------------------------------------------------------------
+
+    def log_norm(self) -> Float[Array, " n"]:
+        """log of the scale that gives each function unit L2 norm: -1/2 log int f^2."""
+        theta = self.natural()
+        squared, _ = self.log_integral(self.multiply(theta, theta), None, None)
+        return -0.5 * squared
+
+    def terms(self, order: int) -> Terms:
+        """The functions themselves (order 1) or their products over unique pairs i <= j (order 2)."""
+        return self.products(Terms(self.natural(), self.log_norm()), order)
+
+    def products(self, single: Terms, order: int) -> Terms:
+        """Products of `order` of the given terms over unique pairs."""
+        if order == 1:
+            return single
+        rows, columns = pair_indices(single.log_scale.shape[0])
+        left, right = single[rows], single[columns]
+        return Terms(self.multiply(left.theta, right.theta), left.log_scale + right.log_scale)
+
+    def evaluate(self, y: Float[Array, " d"]) -> Signed:
+        """All n functions at one point of the domain."""
+        log_abs, sign = self.log_abs(self.natural(), y)
+        return Signed(log_abs + self.log_norm(), sign)
+
+    def log_overlap(
+        self, *groups: Terms, lower: Array | None = None, upper: Array | None = None
+    ) -> tuple[Array, Array]:
+        """log|I| and sign of int prod_g t_g(y) dy for every choice of one term from each group.
+
+        Groups of orders o_1, o_2, ... give overlaps of o_1 + o_2 + ... functions: 2 (1 + 1),
+        3 (2 + 1), 4 (2 + 2), 5 (2 + 2 + 1), over the domain or over a box.
+        """
+        total = groups[0]
+        for position, group in enumerate(groups[1:], start=1):
+            left = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, position), total)
+            right = jax.tree.map(lambda leaf, p=position: jnp.expand_dims(leaf, tuple(range(p))), group)
+            theta = self.multiply(left.theta, right.theta)
+            total = Terms(theta, left.log_scale + right.log_scale)
+        log_abs, sign = self.log_integral(total.theta, lower, upper)
+        return log_abs + total.log_scale, sign
+
+    def overlap(self, *groups: Terms, lower: Array | None = None, upper: Array | None = None) -> Array:
+        """The table of integrals itself, shape (P_1, P_2, ...)."""
+        log_abs, sign = self.log_overlap(*groups, lower=lower, upper=upper)
+        return sign * jnp.exp(log_abs)
+
+    def gram(self) -> Float[Array, "n n"]:
+        """Gamma_ij = int f_i f_j."""
+        single = self.terms(1)
+        return self.overlap(single, single)
+
+
+def require_compatible(*named: tuple[str, Basis]) -> None:
+    """Refuse bases of different families, dimensions or domains: their products have no formula."""
+    (first_name, first), *others = named
+    for name, basis in others:
+        if type(basis) is not type(first):
+            raise ValueError(
+                f"Expected {name} of the same family as {first_name} ({first.family}),"
+                f" got {basis.family}. Products of different families have no closed integral."
+            )
+        if basis.dim != first.dim:
+            raise ValueError(
+                f"Expected {name} with {first.dim} coordinates like {first_name}, got {basis.dim}."
+            )
+        same_domain = jnp.array_equal(basis.lower, first.lower) & jnp.array_equal(basis.upper, first.upper)
+        if not bool(same_domain):
+            raise ValueError(
+                f"Expected {name} on the domain of {first_name}, {first.lower} to {first.upper},"
+                f" got {basis.lower} to {basis.upper}."
+            )

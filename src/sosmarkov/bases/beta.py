@@ -1,0 +1,118 @@
+"""Beta-PDFs on (0, 1)^d: f(y) = prod_c y_c^(alpha_c - 1) (1 - y_c)^(beta_c - 1)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Bool, Float, PRNGKeyArray
+
+from sosmarkov import checks
+from sosmarkov.bases.parametrise import LEAST_EXPONENT, above, unbounded
+from sosmarkov.bases.product import ProductBasis, positive
+from sosmarkov.special import log_beta, log_beta_between
+
+
+class BetaTheta(NamedTuple):
+    """y^left (1 - y)^right per coordinate."""
+
+    left: Array
+    right: Array
+
+
+class BetaBasis(ProductBasis):
+    """Products of Beta-PDFs.
+
+    Exponents stay above -1/5 by parametrisation, so that products of five functions are integrable.
+
+    Args:
+        alpha: Shape (n, d), above 4/5.
+        beta: Shape (n, d), above 4/5.
+    """
+
+    family: ClassVar[str] = "beta"
+
+    raw_left: Float[Array, "n d"]
+    raw_right: Float[Array, "n d"]
+
+    def __init__(self, alpha: ArrayLike, beta: ArrayLike):
+        alpha = checks.parameter(alpha, "alpha", (None, None))
+        beta = checks.parameter(beta, "beta", alpha.shape)
+        self.raw_left = unbounded(alpha - 1.0, LEAST_EXPONENT, "alpha - 1")
+        self.raw_right = unbounded(beta - 1.0, LEAST_EXPONENT, "beta - 1")
+
+    @property
+    def alpha(self) -> Float[Array, "n d"]:
+        """First shape parameters."""
+        return 1.0 + above(self.raw_left, LEAST_EXPONENT)
+
+    @property
+    def beta(self) -> Float[Array, "n d"]:
+        """Second shape parameters."""
+        return 1.0 + above(self.raw_right, LEAST_EXPONENT)
+
+    @property
+    def size(self) -> int:
+        """Number of functions n."""
+        return self.raw_left.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates d."""
+        return self.raw_left.shape[1]
+
+    @property
+    def lower(self) -> Float[Array, " d"]:
+        """Zero in every coordinate."""
+        return jnp.zeros(self.dim)
+
+    @property
+    def upper(self) -> Float[Array, " d"]:
+        """One in every coordinate."""
+        return jnp.ones(self.dim)
+
+    def interior_point(self) -> Float[Array, " d"]:
+        """The middle of the unit box."""
+        return jnp.full(self.dim, 0.5)
+
+    def inside(self, y: Float[Array, "... d"]) -> Bool[Array, ...]:
+        """The open unit box: an exponent may be singular or zero at the ends."""
+        return jnp.all((y > 0) & (y < 1), axis=-1)
+
+    def natural(self) -> BetaTheta:
+        """Exponents of y and of 1 - y."""
+        return BetaTheta(above(self.raw_left, LEAST_EXPONENT), above(self.raw_right, LEAST_EXPONENT))
+
+    def multiply(self, left: BetaTheta, right: BetaTheta) -> BetaTheta:
+        """Exponents add."""
+        return BetaTheta(left.left + right.left, left.right + right.right)
+
+    def log_abs_1d(self, theta: BetaTheta, y: Array) -> tuple[Array, Array]:
+        """left log y + right log(1 - y)."""
+        return positive(theta.left * jnp.log(y) + theta.right * jnp.log1p(-y))
+
+    def log_integral_1d(
+        self, theta: BetaTheta, lower: Array | None, upper: Array | None
+    ) -> tuple[Array, Array]:
+        """log B(left + 1, right + 1), times the incomplete-beta share between the bounds."""
+        a, b = theta.left + 1.0, theta.right + 1.0
+        whole = log_beta(a, b)
+        if lower is None or upper is None:
+            return positive(whole)
+        return positive(whole + log_beta_between(a, b, lower, upper))
+
+    def log_moment_1d(self, theta: BetaTheta, power: int) -> tuple[Array, Array]:
+        """y^power raises the first exponent."""
+        return positive(log_beta(theta.left + power + 1.0, theta.right + 1.0))
+
+    def sample_1d(self, key: PRNGKeyArray, theta: BetaTheta) -> Float[Array, " d"]:
+        """A Beta draw."""
+        return jax.random.beta(key, theta.left + 1.0, theta.right + 1.0)
+
+    def restrict(self, kept: tuple[int, ...]) -> BetaBasis:
+        """The functions on some coordinates."""
+        where = jnp.asarray(kept)
+        return BetaBasis(self.alpha[:, where], self.beta[:, where])

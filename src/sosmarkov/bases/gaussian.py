@@ -1,0 +1,118 @@
+"""Gaussian kernels on R^d, axis-aligned: f(y) = exp(-1/2 sum_c ((y_c - mean_c) / std_c)^2)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float, PRNGKeyArray
+
+from sosmarkov import checks
+from sosmarkov.bases.product import ProductBasis, log_and_sign, positive
+from sosmarkov.special import log_normal_between
+
+
+class GaussianTheta(NamedTuple):
+    """exp(offset - 1/2 precision (y - mean)^2) per coordinate.
+
+    Kept centred: natural parameters (precision, precision * mean) would add up more simply, and
+    lose digits to cancellation when means are many widths from the origin.
+    """
+
+    precision: Array
+    mean: Array
+    offset: Array
+
+
+class GaussianBasis(ProductBasis):
+    """Axis-aligned Gaussian kernels.
+
+    Args:
+        mean: Centres, shape (n, d).
+        std: Widths per coordinate, shape (n, d), positive. The square of a kernel is a Gaussian
+            density of standard deviation std / sqrt(2).
+    """
+
+    family: ClassVar[str] = "gaussian"
+
+    mean: Float[Array, "n d"]
+    log_std: Float[Array, "n d"]
+
+    def __init__(self, mean: ArrayLike, std: ArrayLike):
+        self.mean = checks.parameter(mean, "mean", (None, None))
+        std = checks.parameter(std, "std", self.mean.shape)
+        checks.require_positive(std, "std")
+        self.log_std = jnp.log(std)
+
+    @property
+    def size(self) -> int:
+        """Number of functions n."""
+        return self.mean.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates d."""
+        return self.mean.shape[1]
+
+    @property
+    def lower(self) -> Float[Array, " d"]:
+        """-inf in every coordinate."""
+        return jnp.full(self.dim, -jnp.inf)
+
+    @property
+    def upper(self) -> Float[Array, " d"]:
+        """Inf in every coordinate."""
+        return jnp.full(self.dim, jnp.inf)
+
+    def interior_point(self) -> Float[Array, " d"]:
+        """The first centre."""
+        return self.mean[0]
+
+    def natural(self) -> GaussianTheta:
+        """Precision, mean and offset per function and coordinate."""
+        return GaussianTheta(jnp.exp(-2.0 * self.log_std), self.mean, jnp.zeros_like(self.mean))
+
+    def multiply(self, left: GaussianTheta, right: GaussianTheta) -> GaussianTheta:
+        """Precisions add; the mean is their weighted mean; distance between means costs offset."""
+        precision = left.precision + right.precision
+        share = left.precision / precision
+        apart = left.mean - right.mean
+        return GaussianTheta(
+            precision,
+            right.mean + share * apart,
+            left.offset + right.offset - 0.5 * share * right.precision * apart**2,
+        )
+
+    def log_abs_1d(self, theta: GaussianTheta, y: Array) -> tuple[Array, Array]:
+        """The exponent."""
+        return positive(theta.offset - 0.5 * theta.precision * (y - theta.mean) ** 2)
+
+    def log_integral_1d(
+        self, theta: GaussianTheta, lower: Array | None, upper: Array | None
+    ) -> tuple[Array, Array]:
+        """offset + log sqrt(2 pi / precision) + log of the normal probability between the bounds."""
+        whole = theta.offset + 0.5 * jnp.log(2.0 * jnp.pi / theta.precision)
+        if lower is None or upper is None:
+            return positive(whole)
+        root = jnp.sqrt(theta.precision)
+        share = log_normal_between((lower - theta.mean) * root, (upper - theta.mean) * root)
+        return positive(whole + share)
+
+    def log_moment_1d(self, theta: GaussianTheta, power: int) -> tuple[Array, Array]:
+        """Mean, or mean^2 + 1 / precision, times the integral."""
+        whole, _ = self.log_integral_1d(theta, None, None)
+        expected = theta.mean if power == 1 else theta.mean**2 + 1.0 / theta.precision
+        log_abs, sign = log_and_sign(expected)
+        return whole + log_abs, sign
+
+    def sample_1d(self, key: PRNGKeyArray, theta: GaussianTheta) -> Float[Array, " d"]:
+        """A normal draw."""
+        return theta.mean + jax.random.normal(key, theta.mean.shape) / jnp.sqrt(theta.precision)
+
+    def restrict(self, kept: tuple[int, ...]) -> GaussianBasis:
+        """The kernels on some coordinates."""
+        where = jnp.asarray(kept)
+        return GaussianBasis(self.mean[:, where], jnp.exp(self.log_std[:, where]))

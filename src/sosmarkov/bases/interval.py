@@ -1,0 +1,47 @@
+"""What families on a fixed product of intervals share: the ends, and points within."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from sosmarkov.bases.product import ProductBasis
+
+
+class IntervalBasis(ProductBasis):
+    """Functions on lower <= y <= upper; the ends are part of the model, not trained."""
+
+    ends: eqx.AbstractVar[tuple[tuple[float, ...], tuple[float, ...]]]
+
+    @property
+    def lower(self) -> Float[Array, " d"]:
+        """Lower ends."""
+        return jnp.asarray(self.ends[0])
+
+    @property
+    def upper(self) -> Float[Array, " d"]:
+        """Upper ends."""
+        return jnp.asarray(self.ends[1])
+
+    def interior_point(self) -> Float[Array, " d"]:
+        """The middle of the box."""
+        return 0.5 * (self.lower + self.upper)
+
+
+def interval_ends(
+    lower: ArrayLike, upper: ArrayLike, dim: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Both ends as tuples of d finite numbers, lower < upper, a single number standing for all."""
+    both = []
+    for name, end in (("lower", lower), ("upper", upper)):
+        values = np.asarray(end, dtype=float)
+        if values.ndim > 1 or values.size not in (1, dim) or not np.all(np.isfinite(values)):
+            raise ValueError(f"Expected {name} as one finite number or {dim} of them, got {end!r}.")
+        both.append(np.broadcast_to(values, (dim,)))
+    if not np.all(both[0] < both[1]):
+        raise ValueError(f"Expected lower < upper in every coordinate, got {both[0]} and {both[1]}.")
+    return tuple(map(float, both[0])), tuple(map(float, both[1]))

@@ -1,0 +1,27 @@
+"""Free numbers for constrained parameters: the valid set is built in, nothing is clipped."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from sosmarkov import checks
+
+# Overlaps multiply up to five functions; each exponent above -1/5 keeps the sum above -1.
+LEAST_EXPONENT = -0.2
+
+
+def above(raw: Array, least: float) -> Array:
+    """least + softplus(raw): any real number to one above `least`."""
+    return least + jax.nn.softplus(raw)
+
+
+def unbounded(value: Array, least: float, name: str) -> Array:
+    """The raw number that `above` maps to this value."""
+    excess = value - least
+    if checks.is_concrete(excess) and not bool(jnp.all(excess > 0)):
+        smallest = float(jnp.min(value))
+        raise ValueError(
+            f"Expected {name} above {least:g} so that products of five functions are integrable,"
+            f" got a smallest of {smallest:g}."
+        )
+    return excess + jnp.log(-jnp.expm1(-excess))

@@ -1,0 +1,147 @@
+"""Families whose functions are products over coordinates: d-dimensional integrals from 1-D ones.
+
+A family states its formulas for arrays of shape (..., d), one entry a coordinate. Here they become
+functions on R^d: logarithms add up and signs multiply over coordinates.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from itertools import combinations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Bool, Float, PRNGKeyArray
+
+from sosmarkov.bases.base import Basis, Terms, Theta
+from sosmarkov.numerics import Quadrature
+
+
+class ProductBasis(Basis):
+    """n functions f_i(y) = prod_c f_ic(y_c)."""
+
+    @abstractmethod
+    def log_abs_1d(self, theta: Theta, y: Array) -> tuple[Array, Array]:
+        """log|f| and sign per coordinate, y broadcast against theta."""
+
+    @abstractmethod
+    def log_integral_1d(self, theta: Theta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
+        """log|int f| and sign per coordinate, over the domain or between bounds inside it."""
+
+    @abstractmethod
+    def log_moment_1d(self, theta: Theta, power: int) -> tuple[Array, Array]:
+        """log|int y^power f dy| and sign per coordinate, over the domain, power 1 or 2."""
+
+    @abstractmethod
+    def sample_1d(self, key: PRNGKeyArray, theta: Theta) -> Float[Array, " d"]:
+        """One draw per coordinate from the density proportional to f >= 0."""
+
+    def log_abs(self, theta: Theta, y: Float[Array, " d"]) -> tuple[Array, Array]:
+        """See `Basis.log_abs`."""
+        log_abs, sign = self.log_abs_1d(theta, y)
+        return jnp.sum(log_abs, axis=-1), jnp.prod(sign, axis=-1)
+
+    def log_integral(self, theta: Theta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
+        """See `Basis.log_integral`."""
+        log_abs, sign = self.log_integral_1d(theta, lower, upper)
+        return jnp.sum(log_abs, axis=-1), jnp.prod(sign, axis=-1)
+
+    def sample_term(self, key: PRNGKeyArray, theta: Theta) -> Float[Array, " d"]:
+        """See `Basis.sample_term`."""
+        return self.sample_1d(key, theta)
+
+    def inside(self, y: Float[Array, "... d"]) -> Bool[Array, ...]:
+        """See `Basis.inside`."""
+        return jnp.all((y >= self.lower) & (y <= self.upper), axis=-1)
+
+    def envelope(self) -> tuple[Basis, Terms]:
+        """See `Basis.envelope`."""
+        return self, self.terms(1)
+
+    def select(self, terms: Terms, kept: tuple[int, ...]) -> Terms:
+        """The factors of the terms that belong to the kept coordinates."""
+        where = np.asarray(kept)
+        axis = terms.log_scale.ndim
+        theta = jax.tree.map(lambda leaf: jnp.take(leaf, where, axis=axis), terms.theta)
+        return Terms(theta, terms.log_scale)
+
+    def marginalise(
+        self, left: Terms, right: Terms, weights: Float[Array, "p q"], kept: tuple[int, ...]
+    ) -> tuple[Terms, Terms, Array]:
+        """See `Basis.marginalise`: the dropped coordinates leave a number per pair of terms."""
+        dropped = tuple(c for c in range(self.dim) if c not in kept)
+        if dropped:
+            rest = self.restrict(dropped)
+            unscaled = [Terms(self.select(t, dropped).theta, jnp.zeros_like(t.log_scale)) for t in (left, right)]
+            weights = weights * rest.overlap(*unscaled)
+        return self.select(left, kept), self.select(right, kept), weights
+
+    def contract_moments(
+        self,
+        left: Terms,
+        right: Terms,
+        weights: Float[Array, "p q"],
+        observable: Quadrature | None = None,
+    ) -> tuple[Array, Array]:
+        """See `Basis.contract_moments`."""
+        theta = self.multiply(
+            jax.tree.map(lambda leaf: leaf[:, None], left.theta),
+            jax.tree.map(lambda leaf: leaf[None, :], right.theta),
+        )
+        tables = [self.log_integral_1d(theta, None, None)]
+        for power in (1, 2):
+            if observable is None:
+                tables.append(self.log_moment_1d(theta, power))
+            else:
+                tables.append(self._quadrature(left.theta, right.theta, observable, power))
+        log_abs = jnp.stack([jnp.moveaxis(table[0], -1, 0) for table in tables])
+        sign = jnp.stack([jnp.moveaxis(table[1], -1, 0) for table in tables])
+        scale = left.log_scale[:, None] + right.log_scale
+
+        # One row of powers an integral: y_c is power 1 at c, y_c^2 power 2, y_b y_c power 1 at both.
+        d = self.dim
+        pairs = [(c, c) for c in range(d)] + list(combinations(range(d), 2))
+        powers = np.zeros((d + len(pairs), d), dtype=int)
+        powers[np.arange(d), np.arange(d)] = 1
+        for row, (b, c) in enumerate(pairs, start=d):
+            powers[row, b] += 1
+            powers[row, c] += 1
+
+        def integral(row: Array) -> Array:
+            chosen_log = log_abs[row, np.arange(d)]
+            chosen_sign = sign[row, np.arange(d)]
+            return jnp.sum(weights * jnp.prod(chosen_sign, axis=0) * jnp.exp(jnp.sum(chosen_log, axis=0) + scale))
+
+        values = lax.map(integral, jnp.asarray(powers))
+        second = jnp.zeros((d, d), dtype=values.dtype)
+        rows, columns = np.array(pairs).T
+        second = second.at[rows, columns].set(values[d:]).at[columns, rows].set(values[d:])
+        return values[:d], second
+
+    def _quadrature(
+        self, left: Theta, right: Theta, observable: Quadrature, power: int
+    ) -> tuple[Array, Array]:
+        """Tables of int s(y)^power f_p f_q per coordinate, by matrix products over the nodes."""
+
+        def at_nodes(theta: Theta) -> Array:
+            nodes = jnp.broadcast_to(observable.nodes[:, None], (observable.nodes.size, self.dim))
+            log_abs, sign = jax.vmap(lambda y: self.log_abs_1d(theta, y))(nodes)
+            return sign * jnp.exp(log_abs)
+
+        weight = observable.weights[:, None] * observable.values**power
+        table = jnp.einsum("tpd,td,tqd->pqd", at_nodes(left), weight, at_nodes(right))
+        return log_and_sign(table)
+
+
+def log_and_sign(value: Array) -> tuple[Array, Array]:
+    """log|v| and sign(v), with v = 0 giving (-inf, 0) and no NaN in the gradient."""
+    zero = value == 0
+    log_abs = jnp.log(jnp.abs(jnp.where(zero, 1.0, value)))
+    return jnp.where(zero, -jnp.inf, log_abs), jnp.sign(value)
+
+
+def positive(log_abs: Array) -> tuple[Array, Array]:
+    """A positive quantity in the (log, sign) form the tables use."""
+    return log_abs, jnp.ones_like(log_abs)

@@ -1,0 +1,93 @@
+"""What the library says to arrays it cannot use: expected, got, what to do."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+
+def is_concrete(x: Array) -> bool:
+    """Whether values can be looked at (false while JAX traces a function)."""
+    return not isinstance(x, jax.core.Tracer)
+
+
+def as_float(x: ArrayLike, name: str) -> Array:
+    """A floating-point array of JAX's default precision, or a ValueError naming the argument."""
+    try:
+        array = x if isinstance(x, jax.Array) else np.asarray(x)
+        if np.issubdtype(array.dtype, np.complexfloating):
+            raise TypeError("complex numbers have no order")
+        return jnp.asarray(array, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Expected numbers for {name}, got {type(x).__name__}: {error}.") from error
+
+
+def require_finite(x: Array, name: str) -> None:
+    """Refuse NaN and infinite values (checked on concrete arrays only)."""
+    if is_concrete(x) and not bool(jnp.all(jnp.isfinite(x))):
+        bad = int(jnp.sum(~jnp.isfinite(x)))
+        raise ValueError(
+            f"Expected finite numbers for {name}, got {bad} NaN or infinite of {x.size}."
+            " Remove or impute them first."
+        )
+
+
+def require_positive(x: Array, name: str) -> None:
+    """Refuse zero and negative values (checked on concrete arrays only)."""
+    if is_concrete(x) and not bool(jnp.all(x > 0)):
+        raise ValueError(f"Expected positive numbers for {name}, got a smallest of {float(jnp.min(x)):g}.")
+
+
+def states(x: ArrayLike, dim: int, name: str = "states") -> Array:
+    """States as an array of shape (..., dim), finite.
+
+    A 1-D process also takes arrays without the last axis of length one only where it is there:
+    the last axis is always the state.
+    """
+    x = as_float(x, name)
+    if x.ndim == 0 or x.shape[-1] != dim:
+        raise ValueError(
+            f"Expected {name} with {dim} coordinates on the last axis, got an array of shape {x.shape}."
+        )
+    require_finite(x, name)
+    return x
+
+
+def parameter(x: ArrayLike, name: str, shape: Sequence[int | None]) -> Array:
+    """A finite parameter array of the given shape, None standing for any length of at least one."""
+    x = as_float(x, name)
+    fits = x.ndim == len(shape) and all(
+        (length >= 1 if wanted is None else length == wanted)
+        for length, wanted in zip(x.shape, shape, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join("any >= 1" if length is None else str(length) for length in shape)
+        raise ValueError(f"Expected {name} of shape ({wanted}), got {x.shape}.")
+    require_finite(x, name)
+    return x
+
+
+def count(value: object, name: str, least: int = 0) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"Expected a whole number >= {least} for {name}, got {value!r}.")
+    return int(value)
+
+
+def coordinates(chosen: Sequence[int] | int, dim: int) -> tuple[int, ...]:
+    """Distinct coordinate indices below dim, negative ones counted from the end."""
+    listed = [chosen] if isinstance(chosen, (int, np.integer)) else list(chosen)
+    if not listed:
+        raise ValueError("Expected at least one coordinate, got none.")
+    found = []
+    for index in listed:
+        whole = isinstance(index, (int, np.integer)) and not isinstance(index, bool)
+        if not whole or not -dim <= index < dim:
+            raise ValueError(f"Expected coordinates between 0 and {dim - 1}, got {index!r}.")
+        found.append(int(index) % dim)
+    if len(set(found)) != len(found):
+        raise ValueError(f"Expected distinct coordinates, got {listed}.")
+    return tuple(found)

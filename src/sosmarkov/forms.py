@@ -1,0 +1,238 @@
+"""Forms over a basis: sums of squares, and non-negative linear combinations.
+
+Both are linear in *terms* (functions, or products over unique pairs), which is how they integrate;
+a sum of squares is evaluated through its factor, which is why it is never negative.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from sosmarkov import checks
+from sosmarkov.bases import Basis, GaussianBasis, Terms, require_compatible
+from sosmarkov.bases.beta import BetaBasis
+from sosmarkov.numerics import log_quadratic, pack, psd_factor
+
+
+class Form(eqx.Module):
+    """A non-negative function on the basis's domain, zero outside."""
+
+    order: ClassVar[int]
+    basis: eqx.AbstractVar[Basis]
+
+    @property
+    @abstractmethod
+    def coefficients(self) -> Float[Array, " p"]:
+        """Coefficients over `basis.terms(order)`."""
+
+    @abstractmethod
+    def log_value_inside(self, y: Float[Array, " d"]) -> Float[Array, ""]:
+        """log of the form at one point of the domain."""
+
+    @abstractmethod
+    def scale(self, log_factor: Array) -> Form:
+        """The form times exp(log_factor)."""
+
+    @property
+    def terms(self) -> Terms:
+        """What the form is linear in."""
+        return self.basis.terms(self.order)
+
+    def log_value(self, y: Float[Array, " d"]) -> Float[Array, ""]:
+        """log of the form at one point, -inf outside the domain."""
+        inside = self.basis.inside(y)
+        # Outside, an interior point is evaluated and discarded, so that gradients stay finite.
+        safe = jnp.where(inside, y, self.basis.interior_point())
+        return jnp.where(inside, self.log_value_inside(safe), -jnp.inf)
+
+    def value(self, y: Float[Array, " d"]) -> Float[Array, ""]:
+        """The form at one point."""
+        return jnp.exp(self.log_value(y))
+
+    def integral(self, lower: Array | None = None, upper: Array | None = None) -> Float[Array, ""]:
+        """Integral over the domain or a box within it."""
+        return self.coefficients @ self.basis.overlap(self.terms, lower=lower, upper=upper)
+
+
+class SquaredForm(Form):
+    """f(y)^T C f(y) with C = F F^T positive semi-definite: a sum of squares.
+
+    Args:
+        basis: The n functions.
+        factor: F, shape (n, r).
+        matrix: C, shape (n, n), symmetric positive semi-definite; instead of a factor.
+    """
+
+    order: ClassVar[int] = 2
+
+    basis: Basis
+    matrix: Float[Array, "n n"]
+    factor: Float[Array, "n r"]
+
+    def __init__(self, basis: Basis, factor: ArrayLike | None = None, *, matrix: ArrayLike | None = None):
+        if (factor is None) == (matrix is None):
+            raise ValueError("Expected either a factor or a matrix of a squared form, got both or neither.")
+        self.basis = basis
+        n = basis.size
+        if factor is not None:
+            self.factor = checks.parameter(factor, "factor", (n, None))
+            self.matrix = self.factor @ self.factor.T
+        else:
+            self.matrix = checks.parameter(matrix, "matrix", (n, n))  # type: ignore[arg-type]
+            self.factor = psd_factor(self.matrix)
+            _require_semidefinite(self.matrix, self.factor)
+
+    @classmethod
+    def gaussian(cls, mean: ArrayLike, std: ArrayLike) -> SquaredForm:
+        """The density of independent normals with means and standard deviations of shape (d,)."""
+        mean, std = checks.parameter(mean, "mean", (None,)), checks.as_float(std, "std")
+        return cls(GaussianBasis(mean[None], jnp.sqrt(2.0) * std[None]), jnp.ones((1, 1)))
+
+    @classmethod
+    def beta(cls, alpha: ArrayLike, beta: ArrayLike) -> SquaredForm:
+        """The density of independent Beta variables with parameters of shape (d,)."""
+        alpha, beta = checks.parameter(alpha, "alpha", (None,)), checks.as_float(beta, "beta")
+        return cls(BetaBasis(0.5 * (alpha[None] + 1.0), 0.5 * (beta[None] + 1.0)), jnp.ones((1, 1)))
+
+    @property
+    def coefficients(self) -> Float[Array, " p"]:
+        """C over unique pairs."""
+        return pack(self.matrix)
+
+    def log_value_inside(self, y: Float[Array, " d"]) -> Float[Array, ""]:
+        """log ||F^T f(y)||^2."""
+        f = self.basis.evaluate(y).scaled()
+        return log_quadratic(self.matrix, self.factor, f.values) + 2.0 * f.log_scale
+
+    def scale(self, log_factor: Array) -> SquaredForm:
+        """F exp(log_factor / 2)."""
+        return with_matrix(self, self.matrix * jnp.exp(log_factor), self.factor * jnp.exp(0.5 * log_factor))
+
+
+def with_matrix(form: SquaredForm, matrix: Array, factor: Array) -> SquaredForm:
+    """The same basis with another matrix and its factor (no checks: both come from this library)."""
+    return eqx.tree_at(lambda f: (f.matrix, f.factor), form, (matrix, factor))
+
+
+class LinearForm(Form):
+    """c^T f(y) with c >= 0 over non-negative functions.
+
+    Args:
+        basis: The n functions, of a non-negative family.
+        weights: c, shape (n,), non-negative and not all zero.
+    """
+
+    order: ClassVar[int] = 1
+
+    basis: Basis
+    weights: Float[Array, " n"]
+
+    def __init__(self, basis: Basis, weights: ArrayLike):
+        require_nonnegative(basis)
+        self.basis = basis
+        self.weights = checks.parameter(weights, "weights", (basis.size,))
+        if checks.is_concrete(self.weights):
+            if not bool(jnp.all(self.weights >= 0)):
+                smallest = float(jnp.min(self.weights))
+                raise ValueError(f"Expected weights >= 0 in a linear form, got a smallest of {smallest:g}.")
+            if not bool(jnp.any(self.weights > 0)):
+                raise ValueError("Expected at least one positive weight in a linear form, got all zero.")
+
+    @property
+    def coefficients(self) -> Float[Array, " p"]:
+        """The weights."""
+        return self.weights
+
+    def log_value_inside(self, y: Float[Array, " d"]) -> Float[Array, ""]:
+        """log of c^T f(y)."""
+        f = self.basis.evaluate(y).scaled()
+        return jnp.log(self.weights @ f.values) + f.log_scale
+
+    def scale(self, log_factor: Array) -> LinearForm:
+        """Weights times exp(log_factor)."""
+        return eqx.tree_at(lambda f: f.weights, self, self.weights * jnp.exp(log_factor))
+
+
+def require_nonnegative(basis: Basis) -> None:
+    """Refuse signed functions where sums must stay non-negative."""
+    if not basis.nonnegative:
+        raise ValueError(
+            f"Expected a non-negative family for a linear form, got {basis.family}."
+            " Use a squared form (coupling 'kraus' or 'paired')."
+        )
+
+
+def _require_semidefinite(matrix: Array, factor: Array) -> None:
+    if not checks.is_concrete(matrix):
+        return
+    off = float(jnp.max(jnp.abs(factor @ factor.T - matrix)))
+    size = float(jnp.max(jnp.abs(matrix)))
+    if not off <= 1e-10 * size:
+        raise ValueError(
+            f"Expected a symmetric positive semi-definite matrix, got one that is {off / size:.3g} (relative)"
+            " from any such matrix its pivoted factor finds."
+        )
+
+
+# --- products of two forms ------------------------------------------------------------------------
+
+
+def overlap_table(g: Form, h: Form, lower: Array | None = None, upper: Array | None = None) -> Array:
+    """E[p, q] = integral of g's term p times h's term q: all that mass and propagation need."""
+    return g.basis.overlap(g.terms, h.terms, lower=lower, upper=upper)
+
+
+def product_mass(g: Form, h: Form) -> Float[Array, ""]:
+    """int g h."""
+    return g.coefficients @ overlap_table(g, h) @ h.coefficients
+
+
+# --- Lemma 1 and Theorem 1 of the paper, as statements that run -----------------------------------
+
+
+class PlainConditional(eqx.Module):
+    """The conditional the paper proves too narrow: f(x, x') = b^T Q b, b_i = phi_i(x) psi_i(x').
+
+    Args:
+        phi: Basis in x, n functions.
+        psi: Basis in x', n functions.
+        factor: L with Q = L L^T, shape (n, r).
+    """
+
+    phi: Basis
+    psi: Basis
+    factor: Float[Array, "n r"]
+
+    def __init__(self, phi: Basis, psi: Basis, factor: ArrayLike):
+        require_compatible(("phi", phi), ("psi", psi))
+        if phi.size != psi.size:
+            raise ValueError(f"Expected as many functions in psi as in phi ({phi.size}), got {psi.size}.")
+        self.phi, self.psi = phi, psi
+        self.factor = checks.parameter(factor, "factor", (phi.size, None))
+
+    def value(self, y: Float[Array, " d"], y_next: Float[Array, " d"]) -> Float[Array, ""]:
+        """||L^T (phi(x) o psi(x'))||^2."""
+        b = (self.phi.evaluate(y) * self.psi.evaluate(y_next)).scaled()
+        return jnp.sum((self.factor.T @ b.values) ** 2) * jnp.exp(2.0 * b.log_scale)
+
+    def integrate_out(self) -> SquaredForm:
+        """Lemma 1: int f dx' = phi^T (Gamma o Q) phi, a sum of squares by the Schur product theorem."""
+        return SquaredForm(self.phi, matrix=self.psi.gram() * (self.factor @ self.factor.T))
+
+    def restriction_residual(self, y: Float[Array, "*b d"]) -> Float[Array, "*b"]:
+        """Theorem 1: ||(Gamma o Q)^(1/2) phi(x)|| - 1, zero everywhere for a valid conditional only.
+
+        phi would have to trace an ellipsoid; generic bases do not, whatever Q is. The rational
+        factor g(x') / g(x) of `Transition` removes the restriction.
+        """
+        form = self.integrate_out()
+        flat = y.reshape(-1, y.shape[-1])
+        return (jnp.exp(0.5 * jax.vmap(form.log_value)(flat)) - 1.0).reshape(y.shape[:-1])

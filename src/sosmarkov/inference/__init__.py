@@ -1,0 +1,1 @@
+"""Pure functions on coefficients: what a process verb calls."""

@@ -1,0 +1,70 @@
+"""Belief propagation: one linear map on the coefficients of h, applied any number of times."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+from sosmarkov.belief import Belief, KnownState, ProductBelief
+from sosmarkov.forms import overlap_table
+from sosmarkov.transition import Transition
+
+
+def first_coefficients(transition: Transition, initial: Belief) -> Float[Array, " q"]:
+    """C_1 from the initial belief, which sits on a basis of its own, or from a known state."""
+    if isinstance(initial, KnownState):
+        y, _ = transition.transform.forward(initial.state)
+        return transition.form_from(y).coefficients
+    if isinstance(initial, ProductBelief):
+        # g is absent on purpose: the belief multiplies by it and the transition divides by it, so it
+        # cancels inside the integral.
+        return transition.kernel.push(overlap_table(transition.g, initial.h) @ initial.h.coefficients)
+    raise ValueError(
+        f"Expected a belief of this process or a known state to start from, got {type(initial).__name__}."
+    )
+
+
+def step(transition: Transition, C: Float[Array, " q"]) -> Float[Array, " q"]:
+    """C_(k+1) = push(int (phi phi^T) h_k)."""
+    return transition.kernel.push(transition.overlap @ C)
+
+
+@eqx.filter_jit
+def propagate(transition: Transition, initial: Belief, steps: int) -> Float[Array, "k q"]:
+    """C_1, ..., C_steps by one scan."""
+    first = first_coefficients(transition, initial)
+
+    def advance(C: Array, _: None) -> tuple[Array, Array]:
+        C_next = step(transition, C)
+        return C_next, C_next
+
+    _, later = lax.scan(advance, first, None, length=steps - 1)
+    return jnp.concatenate([first[None], later])
+
+
+@eqx.filter_jit
+def step_matrix(transition: Transition) -> Float[Array, "q q"]:
+    """The map C_k -> C_(k+1) as a matrix."""
+    columns = jax.vmap(transition.kernel.push)(transition.overlap.T)
+    return columns.T
+
+
+@eqx.filter_jit
+def _power_times(matrix: Array, C: Array, power: Array) -> Array:
+    """matrix^power C by repeated squaring."""
+
+    def halve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        matrix, C, power = state
+        C = jnp.where(power % 2 == 1, matrix @ C, C)
+        return matrix @ matrix, C, power // 2
+
+    return lax.while_loop(lambda state: state[2] > 0, halve, (matrix, C, power))[1]
+
+
+def coefficients_at(transition: Transition, initial: Belief, k: int) -> Float[Array, " q"]:
+    """C_k for k >= 1 at a cost of log2(k) matrix products."""
+    first = eqx.filter_jit(first_coefficients)(transition, initial)
+    return _power_times(step_matrix(transition), first, jnp.asarray(k - 1))

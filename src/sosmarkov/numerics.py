@@ -1,0 +1,289 @@
+"""Array mathematics the rooms below share: packed symmetric matrices, factors, the Perron solver.
+
+Nothing here calls LAPACK: on small CPUs several batched LAPACK calls inside one compiled loop can
+wait for each other for ever, and the loops below are as fast at the sizes in use.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int
+
+# --- symmetric matrices as vectors over unique pairs i <= j --------------------------------------
+
+
+def pair_indices(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the n (n + 1) / 2 unique pairs i <= j."""
+    return np.triu_indices(n)
+
+
+def pack(A: Float[Array, "*b n n"]) -> Float[Array, "*b p"]:
+    """Coefficients of a quadratic form over unique pairs: A_ii, and A_ij + A_ji for i < j."""
+    rows, columns = pair_indices(A.shape[-1])
+    both = A[..., rows, columns] + A[..., columns, rows]
+    return jnp.where(rows == columns, 0.5, 1.0) * both
+
+
+def unpack(values: Float[Array, "*b p"], n: int) -> Float[Array, "*b n n"]:
+    """The symmetric matrix with these values at its unique pairs (integrals, not coefficients)."""
+    rows, columns = pair_indices(n)
+    where = np.zeros((n, n), dtype=int)
+    where[rows, columns] = where[columns, rows] = np.arange(rows.size)
+    return values[..., where]
+
+
+def unpack_coefficients(values: Float[Array, "*b p"], n: int) -> Float[Array, "*b n n"]:
+    """The symmetric matrix whose `pack` is this vector."""
+    rows, columns = pair_indices(n)
+    return unpack(jnp.where(rows == columns, 1.0, 0.5) * values, n)
+
+
+# --- vectors and logarithms at any scale ----------------------------------------------------------
+
+
+class Scaled(NamedTuple):
+    """The vector `values * exp(log_scale)`, its largest entry kept near one."""
+
+    values: Float[Array, "*b n"]
+    log_scale: Float[Array, "*b"]
+
+
+class Signed(NamedTuple):
+    """The vector `sign * exp(log_abs)`."""
+
+    log_abs: Float[Array, "*b n"]
+    sign: Float[Array, "*b n"]
+
+    def __mul__(self, other: "Signed") -> "Signed":  # type: ignore[override]
+        """The entrywise product."""
+        return Signed(self.log_abs + other.log_abs, self.sign * other.sign)
+
+    def scaled(self) -> Scaled:
+        """The same vector with its largest magnitude pulled out."""
+        top = lax.stop_gradient(jnp.max(self.log_abs, axis=-1, keepdims=True))
+        top = jnp.where(jnp.isfinite(top), top, 0.0)
+        return Scaled(self.sign * jnp.exp(self.log_abs - top), top[..., 0])
+
+
+class Quadrature(NamedTuple):
+    """Nodes and weights in one coordinate of model space, and the values of s at the nodes."""
+
+    nodes: Float[Array, " t"]
+    weights: Float[Array, " t"]
+    values: Float[Array, "t d"]
+
+
+@jax.custom_jvp
+def log_quadratic(
+    A: Float[Array, "n n"], factor: Float[Array, "n r"], v: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """log(v^T A v) for A = F F^T, computed as log ||F^T v||^2 so that it is never NaN.
+
+    The derivative uses A itself, (v^T dA v + 2 v^T A dv) / v^T A v: a factor of a nearly singular
+    matrix has wild derivatives, the form it stands for has not.
+    """
+    del A
+    return jnp.log(jnp.sum((factor.T @ v) ** 2))
+
+
+@log_quadratic.defjvp
+def _log_quadratic_jvp(primals, tangents):
+    A, factor, v = primals
+    dA, _, dv = tangents
+    half = factor.T @ v
+    value = jnp.sum(half**2)
+    return jnp.log(value), (v @ dA @ v + 2.0 * (factor @ half) @ dv) / value
+
+
+# --- factors of positive (semi-)definite matrices -------------------------------------------------
+
+
+def psd_factor(C: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """F with F F^T = C for a positive semi-definite C of any rank.
+
+    Cholesky with diagonal pivoting on C scaled to unit diagonal: it ends when what is left is
+    rounding error of C, so a singular matrix needs neither jitter nor clipping. Columns beyond
+    the numerical rank are zero. The factor is a constant to differentiation: use `log_quadratic`.
+    """
+    C = lax.stop_gradient(C)
+    n = C.shape[0]
+    scale = jnp.sqrt(jnp.diagonal(C))
+    usable = scale > 0
+    inverse = jnp.where(usable, 1.0 / jnp.where(usable, scale, 1.0), 0.0)
+    rest = C * inverse[:, None] * inverse
+    rounding = n * jnp.finfo(C.dtype).eps
+
+    def step(carry, j):
+        rest, F = carry
+        pivot = jnp.argmax(jnp.diagonal(rest))
+        size = rest[pivot, pivot]
+        column = jnp.where(size > rounding, rest[:, pivot] / jnp.sqrt(jnp.abs(size)), 0.0)
+        rest = rest - column[:, None] * column
+        rest = rest.at[pivot, :].set(0.0).at[:, pivot].set(0.0)
+        return (rest, F.at[:, j].set(column)), None
+
+    (_, F), _ = lax.scan(step, (rest, jnp.zeros_like(C)), jnp.arange(n))
+    return F * scale[:, None]
+
+
+def _inverse_cholesky(T: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """L^{-1} of T = L L^T by elimination on [T | I]; NaN where T is not positive definite."""
+    n = T.shape[0]
+    below = jnp.arange(n)
+
+    def step(both, j):
+        row = lax.dynamic_index_in_dim(both, j, axis=0, keepdims=False)
+        pivot = row[j]
+        multipliers = jnp.where(below > j, both[:, j] / pivot, 0.0)
+        both = both - multipliers[:, None] * row
+        return both.at[j].set(row / jnp.sqrt(pivot)), None
+
+    both, _ = lax.scan(step, jnp.concatenate([T, jnp.eye(n, dtype=T.dtype)], axis=1), jnp.arange(n))
+    return both[:, n:]
+
+
+@jax.custom_vjp
+def whitener(T: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Lower-triangular W with W T W^T = I for a positive definite T (the inverse Cholesky factor)."""
+    return _inverse_cholesky(T)
+
+
+def _whitener_forward(T):
+    W = _inverse_cholesky(T)
+    return W, W
+
+
+def _whitener_backward(W, W_bar):
+    # dW = -Phi(W dT W^T) W with Phi = lower triangle, diagonal halved; its adjoint needs no solve.
+    inner = jnp.tril(W_bar @ W.T)
+    inner = inner - 0.5 * jnp.diag(jnp.diagonal(inner))
+    T_bar = -W.T @ inner @ W
+    return (0.5 * (T_bar + T_bar.T),)
+
+
+whitener.defvjp(_whitener_forward, _whitener_backward)
+
+
+def inverse_root_near_identity(T: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """W with W T W^T = I up to O(||T - I||^4), for T that is the identity but for rounding."""
+    X = T - jnp.eye(T.shape[0], dtype=T.dtype)
+    X2 = X @ X
+    return jnp.eye(T.shape[0], dtype=T.dtype) - 0.5 * X + 0.375 * X2 - 0.3125 * X2 @ X
+
+
+# --- Perron vector of A -> Q o G(A) ---------------------------------------------------------------
+
+
+class PerronResult(NamedTuple):
+    """Dominant eigenpair of the map on the cone, and how the iteration ended."""
+
+    A: Float[Array, "n n"]
+    eigenvalue: Float[Array, ""]
+    iterations: Int[Array, ""]
+    residual: Float[Array, ""]
+    converged: Bool[Array, ""]
+
+
+def schur_map(Q: Float[Array, "n n"], E: Float[Array, "p p"], A: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Q o G(A), G(A) = int (phi^T A phi) psi psi^T, with E the table of unique pairs."""
+    return Q * unpack(pack(A) @ E, Q.shape[0])
+
+
+_TOLERANCE = 1e-14
+_LEAST_ITERATIONS = 4
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def perron(Q: Float[Array, "n n"], E: Float[Array, "p p"], max_iterations: int) -> PerronResult:
+    """The eigenvector of A -> Q o G(A) that is positive definite, trace n, and its eigenvalue.
+
+    Power iteration from the identity. The map sends the cone of positive semi-definite matrices
+    into itself, so the spectral radius is an eigenvalue with an eigenvector in the cone. It stops
+    when one more application changes A by less than 1e-14 of its diagonal's size, or after
+    `max_iterations`; `converged` and `residual` say which. Differentiated implicitly.
+    """
+    return _power_iteration(Q, E, max_iterations)
+
+
+def _power_iteration(Q, E, max_iterations):
+    n = Q.shape[0]
+
+    def apply(A):
+        image = schur_map(Q, E, A)
+        size = jnp.trace(image) / n
+        image = image / size
+        weight = jnp.sqrt(jnp.diagonal(image))
+        change = jnp.max(jnp.abs(image - A) / (weight[:, None] * weight))
+        return image, size, change
+
+    def unfinished(state):
+        _, _, change, count = state
+        return (count < max_iterations) & ((change > _TOLERANCE) | (count < _LEAST_ITERATIONS))
+
+    def step(state):
+        A, _, _, count = state
+        return *apply(A), count + 1
+
+    start = (jnp.eye(n, dtype=Q.dtype), jnp.ones((), Q.dtype), jnp.full((), jnp.inf, Q.dtype), jnp.asarray(0))
+    A, size, change, count = lax.while_loop(unfinished, step, start)
+    return PerronResult(0.5 * (A + A.T), size, count, change, change <= _TOLERANCE)
+
+
+def _perron_forward(Q, E, max_iterations):
+    result = _power_iteration(Q, E, max_iterations)
+    return result, (Q, E, result)
+
+
+def _perron_backward(max_iterations, saved, bars):
+    Q, E, result = saved
+    A, eigenvalue = result.A, result.eigenvalue
+    A_bar = 0.5 * (bars.A + bars.A.T)
+    n = Q.shape[0]
+
+    _, transposed = jax.vjp(lambda X: schur_map(Q, E, 0.5 * (X + X.T)), A)
+
+    def adjoint(W):
+        return transposed(W)[0] / eigenvalue
+
+    # Left eigenvector u with <u, A> = 1: d eigenvalue = <u, dM A>.
+    def left_step(state):
+        u, _, count = state
+        image = adjoint(u)
+        image = image / jnp.vdot(image, A)
+        return image, jnp.max(jnp.abs(image - u)) / jnp.max(jnp.abs(image)), count + 1
+
+    def unfinished(state):
+        return (state[2] < max_iterations) & (state[1] > _TOLERANCE)
+
+    identity = jnp.eye(n, dtype=Q.dtype)
+    begin = (identity / jnp.trace(A), jnp.full((), jnp.inf, Q.dtype), jnp.asarray(0))
+    u, _, _ = lax.while_loop(unfinished, left_step, begin)
+
+    # w = sum_k (M^T / lambda)^k y / lambda with y orthogonal to A: the Drazin inverse applied to the
+    # cotangent after the gauge (trace A = n) is taken out.
+    y = (A_bar - jnp.vdot(A_bar, A) * identity / n) / eigenvalue
+
+    def series_step(state):
+        w, term, _, count = state
+        term = adjoint(term)
+        term = term - jnp.vdot(term, A) * u
+        w = w + term
+        return w, term, jnp.max(jnp.abs(term)) > _TOLERANCE * jnp.max(jnp.abs(w)), count + 1
+
+    def series_unfinished(state):
+        return (state[3] < max_iterations) & state[2]
+
+    y = y - jnp.vdot(y, A) * u
+    w, _, _, _ = lax.while_loop(
+        series_unfinished, series_step, (y, y, jnp.asarray(True), jnp.asarray(0))
+    )
+    # The map is M(A) = Q o G(A): pull the cotangent of M(A) back to Q and E.
+    _, pull = jax.vjp(lambda Q, E: schur_map(Q, E, A), Q, E)
+    return pull(w + bars.eigenvalue * u)
+
+
+perron.defvjp(_perron_forward, _perron_backward)

@@ -1,0 +1,183 @@
+"""The rational-factor transition p(x' | x) = g(x') f(x, x') / g(x)."""
+
+from __future__ import annotations
+
+import warnings
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+from jaxtyping import Float, PRNGKeyArray
+
+from sosmarkov import checks, sampling
+from sosmarkov.bases import Basis, require_compatible
+from sosmarkov.couplings import Coupling, Kernel, PairedKernel
+from sosmarkov.forms import Form
+from sosmarkov.transforms import Identity, Transform, to_data, to_model
+
+_CHUNK = 4096
+
+
+class ConvergenceWarning(UserWarning):
+    """An iteration ended before its stopping rule was met; results carry its residual as error."""
+
+
+class Transition(eqx.Module):
+    """A normalised conditional density, in data space.
+
+    p(x' | x) = g(x') f(x, x') / g(x) times the Jacobian of the transform at x', where the coupling's
+    normalisation makes int g(x') f(x, x') dx' = g(x) hold for every x.
+
+    Args:
+        phi: Basis of g and of f in x, n functions.
+        psi: Basis of f in x', m functions of the same family and domain.
+        coupling: `Kraus`, `Paired` or `Linear` parameters.
+        transform: From data to model space; the identity where none is given.
+
+    Attributes:
+        overlap: E[p, q], the integrals of phi's term p times psi's term q.
+        kernel: g and f as normalised.
+    """
+
+    phi: Basis
+    psi: Basis
+    coupling: Coupling
+    transform: Transform
+    overlap: Float[Array, "p q"]
+    kernel: Kernel
+
+    def __init__(self, phi: Basis, psi: Basis, coupling: Coupling, transform: Transform | None = None):
+        require_compatible(("phi", phi), ("psi", psi))
+        coupling.check(phi, psi)
+        if transform is None:
+            transform = Identity(phi.dim)
+        if transform.dim != phi.dim:
+            raise ValueError(f"Expected a transform of {phi.dim} coordinates, got one of {transform.dim}.")
+        self.phi, self.psi, self.coupling, self.transform = phi, psi, coupling, transform
+        self.overlap, self.kernel = _normalise(phi, psi, coupling)
+        _report(self.kernel)
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates d."""
+        return self.phi.dim
+
+    @property
+    def g(self) -> Form:
+        """The rational factor, in model space."""
+        return self.kernel.g
+
+    @property
+    def parameter_count(self) -> int:
+        """Free numbers in the bases and the coupling."""
+        parts = eqx.filter((self.phi, self.psi, self.coupling), eqx.is_inexact_array)
+        return sum(leaf.size for leaf in jax.tree.leaves(parts))
+
+    def log_prob(self, x_next: ArrayLike, x: ArrayLike) -> Float[Array, ...]:
+        """log p(x_next | x) for arrays of shape (..., d); leading axes broadcast.
+
+        -inf where x_next (or x) lies outside the domain; never NaN.
+        """
+        x_next = checks.states(x_next, self.dim, "x_next")
+        x = checks.states(x, self.dim, "x")
+        shape = jnp.broadcast_shapes(x_next.shape, x.shape)
+        flat = [jnp.broadcast_to(points, shape).reshape(-1, self.dim) for points in (x_next, x)]
+        return _log_prob(self, *flat).reshape(shape[:-1])
+
+    def log_prob_model(self, y_next: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
+        """log-density of one pair in model space, without the transform's Jacobian."""
+        inside = self.phi.inside(y) & self.phi.inside(y_next)
+        safe = self.phi.interior_point()
+        y, y_next = jnp.where(inside, y, safe), jnp.where(inside, y_next, safe)
+        log_f = self.kernel.log_value(self.phi.evaluate(y), self.psi.evaluate(y_next))
+        log_g = self.g.log_value_inside
+        return jnp.where(inside, log_g(y_next) + log_f - log_g(y), -jnp.inf)
+
+    def mass(self, x: ArrayLike) -> Float[Array, ...]:
+        """The closed-form integral of p(. | x), one up to rounding, for states of shape (..., d).
+
+        NaN outside the domain, where there is no conditional density.
+        """
+        x = checks.states(x, self.dim, "x")
+        return _mass(self, x.reshape(-1, self.dim)).reshape(x.shape[:-1])
+
+    def form_from(self, y: Float[Array, " d"]) -> Form:
+        """h with p(. | x) = g h for one known state in model space."""
+        return self.kernel.form_from(self.psi, self.phi.evaluate(y))
+
+    def sample(self, key: PRNGKeyArray, x: ArrayLike) -> Float[Array, "... d"]:
+        """One exact draw of x' for each state in an array of shape (..., d)."""
+        x = checks.states(x, self.dim, "x")
+        flat = x.reshape(-1, self.dim)
+        y, _ = to_model(self.transform, flat)
+        if checks.is_concrete(y) and not bool(jnp.all(self.phi.inside(y))):
+            outside = int(jnp.sum(~self.phi.inside(y)))
+            raise ValueError(
+                f"Expected states inside the domain to draw from, got {outside} of {flat.shape[0]} outside"
+                f" (model space {self.phi.lower} to {self.phi.upper})."
+            )
+        return to_data(self.transform, _sample(self, key, y)).reshape(x.shape)
+
+
+@eqx.filter_jit
+def _normalise(phi: Basis, psi: Basis, coupling: Coupling) -> tuple[Array, Kernel]:
+    overlap = phi.overlap(phi.terms(coupling.order), psi.terms(coupling.order))
+    return overlap, coupling.normalise(phi, overlap)
+
+
+def _report(kernel: Kernel) -> None:
+    """Say so, outside of tracing, when the normalisation failed or is not converged."""
+    leaves = jax.tree.leaves(eqx.filter(kernel, eqx.is_inexact_array))
+    if not all(checks.is_concrete(leaf) for leaf in leaves):
+        return
+    if isinstance(kernel, PairedKernel) and not bool(kernel.perron.converged):
+        warnings.warn(
+            f"The power iteration for the Perron vector has not converged after"
+            f" {int(kernel.perron.iterations)} steps: the last one still changed it by"
+            f" {float(kernel.perron.residual):.2g}, and p(.|x) integrates to one within about that."
+            " Near-duplicate basis functions are the usual cause; raise max_iterations or spread them.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves):
+        raise ValueError(
+            "Expected parameters whose kernel can be normalised in double precision, got a singular"
+            " system. For Kraus: rows of K linearly dependent; raise the rank, or perturb K. Otherwise:"
+            " basis functions so narrow or far apart that their overlaps vanish."
+        )
+
+
+@eqx.filter_jit
+def _log_prob(transition: Transition, x_next: Array, x: Array) -> Array:
+    y, _ = to_model(transition.transform, x)
+    y_next, log_det = to_model(transition.transform, x_next)
+    return jax.vmap(transition.log_prob_model)(y_next, y) + log_det
+
+
+@eqx.filter_jit
+def _mass(transition: Transition, x: Array) -> Array:
+    kernel, phi = transition.kernel, transition.phi
+    y, _ = to_model(transition.transform, x)
+    M = kernel.g.coefficients @ transition.overlap
+
+    def one(y: Array) -> Array:
+        inside = phi.inside(y)
+        y = jnp.where(inside, y, phi.interior_point())
+        return jnp.where(inside, kernel.mass(phi.evaluate(y), M), jnp.nan)
+
+    return jax.vmap(one)(y)
+
+
+@eqx.filter_jit
+def _sample(transition: Transition, key: Array, y: Array) -> Array:
+    g = transition.g
+    envelope = sampling.make_envelope(g, transition.form_from(y[0]))
+
+    def one(inputs: tuple[Array, Array]) -> Array:
+        key, y = inputs
+        return sampling.draw(key, g, transition.form_from(y), envelope)
+
+    keys = jax.random.split(key, y.shape[0])
+    return lax.map(one, (keys, y), batch_size=min(_CHUNK, y.shape[0]))
