@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sosmarkov.forms import LinearForm, PlainConditional, SquaredForm
     from sosmarkov.process import Beliefs, MarkovProcess
     from sosmarkov.transforms import Affine, Chain, GaussianCDF, Identity, Standardize, Transform
-    from sosmarkov.transition import ConvergenceWarning, Transition
+    from sosmarkov.transition import NormalisationWarning, Transition
 
 _ROOMS = {
     "bases": (
@@ -47,7 +47,7 @@ _ROOMS = {
     "forms": ("LinearForm", "PlainConditional", "SquaredForm"),
     "process": ("Beliefs", "MarkovProcess"),
     "transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
-    "transition": ("ConvergenceWarning", "Transition"),
+    "transition": ("NormalisationWarning", "Transition"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 

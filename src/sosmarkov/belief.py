@@ -9,11 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from sosmarkov import checks
 from sosmarkov.bases import Basis, FullGaussianBasis, GaussianBasis, Terms, require_compatible
+from sosmarkov.checks import ArrayLike
 from sosmarkov.forms import Form, LinearForm, SquaredForm, product_mass
 from sosmarkov.numerics import Signed
 from sosmarkov.transforms import Identity, Transform, to_model
@@ -125,7 +125,7 @@ class ProductBelief(DensityBelief):
         return Expansion(self.g.basis, self.g.terms, self.h.terms, weights)
 
     def log_prob_model(self, y: Float[Array, " d"]) -> Float[Array, ""]:
-        """log g + log h, each a squared norm or a sum of positive terms."""
+        """Log g + log h, each a squared norm or a sum of positive terms."""
         return self.g.log_value(y) + self.h.log_value(y)
 
     def in_data_space(self) -> ProductBelief:
@@ -167,7 +167,7 @@ class MarginalBelief(DensityBelief):
         return self.sum
 
     def log_prob_model(self, y: Float[Array, " d"]) -> Float[Array, ""]:
-        """log of left(y)^T W right(y)."""
+        """Log of left(y)^T W right(y)."""
         basis, left, right, weights = self.sum.basis, self.sum.left, self.sum.right, self.sum.weights
         inside = basis.inside(y)
         safe = jnp.where(inside, y, basis.interior_point())
@@ -245,7 +245,7 @@ def initial_belief(g: Form, h: Form, transform: Transform) -> ProductBelief:
     mass = product_mass(g, h)
     if checks.is_concrete(mass) and not (bool(jnp.isfinite(mass)) and float(mass) > 0):
         raise ValueError(
-            f"Expected an initial form that overlaps with the transition's factor g, got mass {float(mass):g}."
+            f"Expected an initial form that overlaps with the factor g, got mass {float(mass):g}."
         )
     return ProductBelief(g=g, h=h.scale(-jnp.log(mass)), transform=transform)
 

@@ -1,12 +1,16 @@
 """What the library says to arrays it cannot use: expected, got, what to do."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
+
+# What users may hand over as numbers: arrays of any library, scalars, nested lists. Converted and
+# checked at the boundary by the functions below.
+ArrayLike = Any
 
 
 def is_concrete(x: Array) -> bool:
@@ -18,8 +22,8 @@ def as_float(x: ArrayLike, name: str) -> Array:
     """A floating-point array of JAX's default precision, or a ValueError naming the argument."""
     try:
         array = x if isinstance(x, jax.Array) else np.asarray(x)
-        if np.issubdtype(array.dtype, np.complexfloating):
-            raise TypeError("complex numbers have no order")
+        if np.dtype(array.dtype).kind not in "biuf":
+            raise TypeError(f"its entries are {array.dtype}, not real numbers")
         return jnp.asarray(array, dtype=float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"Expected numbers for {name}, got {type(x).__name__}: {error}.") from error

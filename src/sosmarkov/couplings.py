@@ -12,11 +12,11 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from sosmarkov import checks
 from sosmarkov.bases import Basis
+from sosmarkov.checks import ArrayLike
 from sosmarkov.forms import Form, LinearForm, SquaredForm, require_nonnegative
 from sosmarkov.numerics import (
     PerronResult,
@@ -38,10 +38,12 @@ class Kernel(eqx.Module):
 
     order: ClassVar[int]
     g: eqx.AbstractVar[Form]
+    # What the last step of the normalisation still changed, relative to one.
+    residual: eqx.AbstractVar[Float[Array, ""]]
 
     @abstractmethod
     def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
-        """log f(x, x') from the bases at the two points."""
+        """Log f(x, x') from the bases at the two points."""
 
     @abstractmethod
     def push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
@@ -61,7 +63,7 @@ class Kernel(eqx.Module):
 
     @abstractmethod
     def mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
-        """int g(x') f(x, x') dx' / g(x) from phi at x and M = int g (psi psi^T), or int g psi."""
+        """Int g(x') f(x, x') dx' / g(x) from phi at x and M = int g (psi psi^T), or int g psi."""
 
 
 class Coupling(eqx.Module):
@@ -133,12 +135,14 @@ class Kraus(Coupling):
             return jnp.einsum("imr,mk,jkr->ij", K, M, K)
 
         K = jnp.einsum("ij,jmr->imr", whitener(total(self.K)), self.K)
+        left = jnp.zeros(())
         for _ in range(2):
             # T of the corrected K is the identity for all parameters: the correction is rounding,
             # a constant to differentiation.
-            correction = lax.stop_gradient(inverse_root_near_identity(total(K)))
-            K = jnp.einsum("ij,jmr->imr", correction, K)
-        return KrausKernel(SquaredForm(phi, L_A), K)
+            near_identity = lax.stop_gradient(total(K))
+            left = jnp.max(jnp.abs(near_identity - jnp.eye(len(near_identity))))
+            K = jnp.einsum("ij,jmr->imr", inverse_root_near_identity(near_identity), K)
+        return KrausKernel(g=SquaredForm(phi, L_A), K=K, residual=left)
 
 
 class KrausKernel(Kernel):
@@ -151,13 +155,14 @@ class KrausKernel(Kernel):
     order: ClassVar[int] = 2
     g: SquaredForm
     K: Float[Array, "n m r"]
+    residual: Float[Array, ""]
 
     def _w(self, phi: Signed) -> Scaled:
         at_x = phi.scaled()
         return Scaled(self.g.factor.T @ at_x.values, at_x.log_scale)
 
     def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
-        """log sum_r (w^T K_r psi)^2."""
+        """Log sum_r (w^T K_r psi)^2."""
         left, right = self._w(phi), psi.scaled()
         inner = jnp.einsum("n,nmr,m->r", left.values, self.K, right.values)
         return jnp.log(jnp.sum(inner**2)) + 2.0 * (left.log_scale + right.log_scale)
@@ -226,7 +231,8 @@ class Paired(Coupling):
         L = self.factor
         result = perron(L @ L.T, E, self.max_iterations)
         g = SquaredForm(phi, matrix=result.A)
-        return PairedKernel(g, L / jnp.sqrt(result.eigenvalue), result)
+        scaled = L / jnp.sqrt(result.eigenvalue)
+        return PairedKernel(g=g, factor=scaled, residual=result.residual, perron=result)
 
 
 class PairedKernel(Kernel):
@@ -235,6 +241,7 @@ class PairedKernel(Kernel):
     order: ClassVar[int] = 2
     g: SquaredForm
     factor: Float[Array, "n n"]
+    residual: Float[Array, ""]
     perron: PerronResult
 
     @property
@@ -243,7 +250,7 @@ class PairedKernel(Kernel):
         return self.factor @ self.factor.T
 
     def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
-        """log ||L^T (phi o psi)||^2."""
+        """Log ||L^T (phi o psi)||^2."""
         b = (phi * psi).scaled()
         return jnp.log(jnp.sum((self.factor.T @ b.values) ** 2)) + 2.0 * b.log_scale
 
@@ -301,7 +308,7 @@ class Linear(Coupling):
     def normalise(self, phi: Basis, E: Float[Array, "p q"]) -> LinearKernel:
         """b_i = a_i / (Omega^T a)_i with Omega = int phi psi^T."""
         weights = jnp.exp(self.log_weights)
-        return LinearKernel(LinearForm(phi, weights), weights / (weights @ E))
+        return LinearKernel(g=LinearForm(phi, weights), b=weights / (weights @ E), residual=jnp.zeros(()))
 
 
 class LinearKernel(Kernel):
@@ -310,26 +317,27 @@ class LinearKernel(Kernel):
     order: ClassVar[int] = 1
     g: LinearForm
     b: Float[Array, " n"]
+    residual: Float[Array, ""]
 
     def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
-        """log sum_i b_i phi_i psi_i."""
+        """Log sum_i b_i phi_i psi_i."""
         products = (phi * psi).scaled()
         return jnp.log(self.b @ products.values) + products.log_scale
 
     def push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
-        """b o P."""
+        """B o P."""
         return self.b * P
 
     def pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
-        """b o M."""
+        """B o M."""
         return self.b * M
 
     def form(self, psi: Basis, coefficients: Float[Array, " q"]) -> LinearForm:
-        """c . psi."""
+        """C . psi."""
         return LinearForm(psi, coefficients)
 
     def form_from(self, psi: Basis, phi: Signed) -> LinearForm:
-        """b o phi / g."""
+        """B o phi / g."""
         values = phi.scaled().values
         return LinearForm(psi, self.b * values / (self.g.weights @ values))
 

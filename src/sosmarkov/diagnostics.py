@@ -31,9 +31,11 @@ class CheckReport(NamedTuple):
         smallest_log_density: The smallest log p(x' | x) met between states spread over the basis.
         condition_factor: Condition number of A (squared forms), or spread of a (linear).
         condition_gram: Condition number of M = int g psi psi^T, or spread of int g psi.
+        amplification: How much the kernel magnifies rounding of M: expect errors of about this
+            times 1e-16. Large where K resolves differences of near-duplicate functions.
         iterations: Power iterations used (paired coupling), else zero.
-        residual: Change in the last power iteration, else zero.
-        converged: Whether the stopping rule was met.
+        residual: What the last step of the normalisation still changed.
+        converged: Whether the power iteration's stopping rule was met.
     """
 
     normalisation_error: float
@@ -41,6 +43,7 @@ class CheckReport(NamedTuple):
     smallest_log_density: float
     condition_factor: float
     condition_gram: float
+    amplification: float
     iterations: int
     residual: float
     converged: bool
@@ -58,10 +61,13 @@ class CheckReport(NamedTuple):
             f"initial mass error   {self.initial_mass_error:.2e}",
             f"smallest log-density {self.smallest_log_density:.3g}",
             f"condition numbers    {self.condition_factor:.2e} (g), {self.condition_gram:.2e} (psi under g)",
+            f"amplification        {self.amplification:.2e}  (of rounding errors, by the kernel)",
         ]
         if self.iterations:
             how = "converged" if self.converged else "NOT converged"
-            lines.append(f"Perron vector        {how} in {self.iterations} steps, residual {self.residual:.1e}")
+            lines.append(
+                f"Perron vector        {how} in {self.iterations} steps, residual {self.residual:.1e}"
+            )
         return "\n".join(lines)
 
 
@@ -69,26 +75,35 @@ def examine(transition: Transition, initial: Belief) -> CheckReport:
     """Measure a process; see `CheckReport`."""
     kernel = transition.kernel
     M = kernel.g.coefficients @ transition.overlap
-    iterations, residual, converged = 0, 0.0, True
+    iterations, converged = 0, True
     if isinstance(kernel, PairedKernel):
-        found = kernel.perron
-        iterations, residual, converged = int(found.iterations), float(found.residual), bool(found.converged)
+        iterations, converged = int(kernel.perron.iterations), bool(kernel.perron.converged)
     if isinstance(kernel, LinearKernel):
         weights, gram = np.asarray(kernel.g.weights), np.asarray(M)
         conditions = float(weights.max() / weights.min()), float(gram.max() / gram.min())
     else:
-        matrices = kernel.g.coefficients, np.asarray(unpack(M, transition.psi.size))
-        conditions = float(np.linalg.cond(np.asarray(_matrix(kernel.g)))), float(np.linalg.cond(matrices[1]))
+        gram = np.asarray(unpack(M, transition.psi.size))
+        conditions = float(np.linalg.cond(np.asarray(_matrix(kernel.g)))), float(np.linalg.cond(gram))
     return CheckReport(
         normalisation_error=float(np.max(np.abs(_gains(transition, M) - 1.0))),
         initial_mass_error=abs(float(initial.mass()) - 1.0),
         smallest_log_density=float(_smallest(transition)),
         condition_factor=conditions[0],
         condition_gram=conditions[1],
+        amplification=_amplification(transition, M),
         iterations=iterations,
-        residual=residual,
+        residual=float(kernel.residual),
         converged=converged,
     )
+
+
+def _amplification(transition: Transition, M: Array) -> float:
+    """Largest diagonal entry of sum_r |K_r| |M| |K_r|^T; one where no cancellation takes place."""
+    kernel = transition.kernel
+    if not isinstance(kernel, KrausKernel):
+        return 1.0
+    K, gram = jnp.abs(kernel.K), jnp.abs(unpack(M, transition.psi.size))
+    return float(jnp.max(jnp.einsum("imr,mk,ikr->i", K, gram, K)))
 
 
 def _matrix(form: Form) -> Array:

@@ -13,12 +13,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from sosmarkov import checks
 from sosmarkov.bases import Basis, GaussianBasis, Terms, require_compatible
 from sosmarkov.bases.beta import BetaBasis
+from sosmarkov.checks import ArrayLike
 from sosmarkov.numerics import log_quadratic, pack, psd_factor
 
 
@@ -35,7 +35,7 @@ class Form(eqx.Module):
 
     @abstractmethod
     def log_value_inside(self, y: Float[Array, " d"]) -> Float[Array, ""]:
-        """log of the form at one point of the domain."""
+        """Log of the form at one point of the domain."""
 
     @abstractmethod
     def scale(self, log_factor: Array) -> Form:
@@ -47,7 +47,7 @@ class Form(eqx.Module):
         return self.basis.terms(self.order)
 
     def log_value(self, y: Float[Array, " d"]) -> Float[Array, ""]:
-        """log of the form at one point, -inf outside the domain."""
+        """Log of the form at one point, -inf outside the domain."""
         inside = self.basis.inside(y)
         # Outside, an interior point is evaluated and discarded, so that gradients stay finite.
         safe = jnp.where(inside, y, self.basis.interior_point())
@@ -108,7 +108,7 @@ class SquaredForm(Form):
         return pack(self.matrix)
 
     def log_value_inside(self, y: Float[Array, " d"]) -> Float[Array, ""]:
-        """log ||F^T f(y)||^2."""
+        """Log ||F^T f(y)||^2."""
         f = self.basis.evaluate(y).scaled()
         return log_quadratic(self.matrix, self.factor, f.values) + 2.0 * f.log_scale
 
@@ -152,7 +152,7 @@ class LinearForm(Form):
         return self.weights
 
     def log_value_inside(self, y: Float[Array, " d"]) -> Float[Array, ""]:
-        """log of c^T f(y)."""
+        """Log of c^T f(y)."""
         f = self.basis.evaluate(y).scaled()
         return jnp.log(self.weights @ f.values) + f.log_scale
 
@@ -191,7 +191,7 @@ def overlap_table(g: Form, h: Form, lower: Array | None = None, upper: Array | N
 
 
 def product_mass(g: Form, h: Form) -> Float[Array, ""]:
-    """int g h."""
+    """Int g h."""
     return g.coefficients @ overlap_table(g, h) @ h.coefficients
 
 
@@ -227,12 +227,15 @@ class PlainConditional(eqx.Module):
         """Lemma 1: int f dx' = phi^T (Gamma o Q) phi, a sum of squares by the Schur product theorem."""
         return SquaredForm(self.phi, matrix=self.psi.gram() * (self.factor @ self.factor.T))
 
-    def restriction_residual(self, y: Float[Array, "*b d"]) -> Float[Array, "*b"]:
+    def restriction_residual(self, y: ArrayLike) -> Float[Array, ...]:
         """Theorem 1: ||(Gamma o Q)^(1/2) phi(x)|| - 1, zero everywhere for a valid conditional only.
+
+        For states of shape (..., d) in model space.
 
         phi would have to trace an ellipsoid; generic bases do not, whatever Q is. The rational
         factor g(x') / g(x) of `Transition` removes the restriction.
         """
         form = self.integrate_out()
+        y = checks.states(y, self.phi.dim)
         flat = y.reshape(-1, y.shape[-1])
         return (jnp.exp(0.5 * jax.vmap(form.log_value)(flat)) - 1.0).reshape(y.shape[:-1])

@@ -9,11 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from sosmarkov import checks
 from sosmarkov.belief import Belief, KnownState, ProductBelief, initial_belief
+from sosmarkov.checks import ArrayLike
 from sosmarkov.diagnostics import CheckReport, examine
 from sosmarkov.forms import Form
 from sosmarkov.inference import propagate as propagation

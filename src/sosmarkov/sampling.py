@@ -16,13 +16,14 @@ from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.bases import Basis, Terms
 from sosmarkov.forms import Form
-from sosmarkov.numerics import Signed
+from sosmarkov.numerics import Signed, unpack_coefficients
 
 
 class Envelope(NamedTuple):
     """The mixture above g psi_q for every term q of h's basis; the coefficients of h choose among them."""
 
     basis: Basis
+    singles: tuple[Terms, Terms]
     left: Terms
     right: Terms
     left_weights: Float[Array, " p"]
@@ -32,13 +33,14 @@ class Envelope(NamedTuple):
 
 def make_envelope(g: Form, h: Form) -> Envelope:
     """Tables that serve any h over the same basis (its coefficients are not read)."""
-    basis, left = g.basis.envelope()
-    _, right = h.basis.envelope()
-    left, right = basis.products(left, g.order), basis.products(right, h.order)
+    basis, left_single = g.basis.envelope()
+    _, right_single = h.basis.envelope()
+    left, right = basis.products(left_single, g.order), basis.products(right_single, h.order)
     weights = jnp.abs(g.coefficients)
     table = (weights[:, None] * basis.overlap(left, right)).T
     cumulative = jnp.cumsum(table, axis=1)
-    return Envelope(basis, left, right, weights, cumulative[:, -1], cumulative)
+    singles = (left_single, right_single)
+    return Envelope(basis, singles, left, right, weights, cumulative[:, -1], cumulative)
 
 
 def acceptance(g: Form, h: Form) -> Float[Array, ""]:
@@ -46,10 +48,14 @@ def acceptance(g: Form, h: Form) -> Float[Array, ""]:
     return 1.0 / (make_envelope(g, h).column_mass @ jnp.abs(h.coefficients))
 
 
-def _log_bound(basis: Basis, terms: Terms, weights: Array, y: Array) -> Array:
-    log_abs, _ = basis.log_abs(terms.theta, y)
-    value = Signed(log_abs + terms.log_scale, jnp.ones_like(log_abs)).scaled()
-    return jnp.log(weights @ value.values) + value.log_scale
+def _log_bound(basis: Basis, single: Terms, order: int, weights: Array, y: Array) -> Array:
+    """Log of sum_p weights_p t_p(y) over products of `order` of the single terms."""
+    log_abs, _ = basis.log_abs(single.theta, y)
+    at_y = Signed(log_abs + single.log_scale, jnp.ones_like(log_abs)).scaled()
+    if order == 1:
+        return jnp.log(weights @ at_y.values) + at_y.log_scale
+    matrix = unpack_coefficients(weights, at_y.values.size)
+    return jnp.log(at_y.values @ matrix @ at_y.values) + 2.0 * at_y.log_scale
 
 
 def draw(key: PRNGKeyArray, g: Form, h: Form, envelope: Envelope) -> Float[Array, " d"]:
@@ -67,7 +73,8 @@ def draw(key: PRNGKeyArray, g: Form, h: Form, envelope: Envelope) -> Float[Array
         p = jnp.searchsorted(column, jax.random.uniform(pick_p) * column[-1], side="right")
         p = jnp.minimum(p, column.size - 1)
         y = basis.sample_term(inner, basis.multiply(left[p].theta, right[q].theta))
-        bound = _log_bound(basis, left, envelope.left_weights, y) + _log_bound(basis, right, weights, y)
+        bound = _log_bound(basis, envelope.singles[0], g.order, envelope.left_weights, y)
+        bound = bound + _log_bound(basis, envelope.singles[1], h.order, weights, y)
         kept = jnp.log(jax.random.uniform(keep)) < g.log_value(y) + h.log_value(y) - bound
         return key, kept, y
 

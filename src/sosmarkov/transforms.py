@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.special import ndtr, ndtri
-from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from sosmarkov import checks
+from sosmarkov.checks import ArrayLike
 from sosmarkov.numerics import Quadrature
 
 
@@ -320,7 +320,9 @@ class Chain(Transform):
         return Split(matrix, offset, None)
 
 
-def to_model(transform: Transform, x: Float[Array, "*b d"]) -> tuple[Float[Array, "*b d"], Float[Array, "*b"]]:
+def to_model(
+    transform: Transform, x: Float[Array, "*b d"]
+) -> tuple[Float[Array, "*b d"], Float[Array, "*b"]]:
     """`transform.forward` over leading axes."""
     flat = x.reshape(-1, x.shape[-1])
     y, log_det = jax.vmap(transform.forward)(flat)

@@ -8,11 +8,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.typing import ArrayLike
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov import checks, sampling
 from sosmarkov.bases import Basis, require_compatible
+from sosmarkov.checks import ArrayLike
 from sosmarkov.couplings import Coupling, Kernel, PairedKernel
 from sosmarkov.forms import Form
 from sosmarkov.transforms import Identity, Transform, to_data, to_model
@@ -20,8 +20,12 @@ from sosmarkov.transforms import Identity, Transform, to_data, to_model
 _CHUNK = 4096
 
 
-class ConvergenceWarning(UserWarning):
-    """An iteration ended before its stopping rule was met; results carry its residual as error."""
+class NormalisationWarning(UserWarning):
+    """A kernel is normalised less exactly than double precision should give; the text says by how much."""
+
+
+# Beyond this the kernel is said to be badly conditioned.
+_RESIDUAL_TO_REPORT = 1e-9
 
 
 class Transition(eqx.Module):
@@ -76,7 +80,7 @@ class Transition(eqx.Module):
         return sum(leaf.size for leaf in jax.tree.leaves(parts))
 
     def log_prob(self, x_next: ArrayLike, x: ArrayLike) -> Float[Array, ...]:
-        """log p(x_next | x) for arrays of shape (..., d); leading axes broadcast.
+        """Log p(x_next | x) for arrays of shape (..., d); leading axes broadcast.
 
         -inf where x_next (or x) lies outside the domain; never NaN.
         """
@@ -104,7 +108,7 @@ class Transition(eqx.Module):
         return _mass(self, x.reshape(-1, self.dim)).reshape(x.shape[:-1])
 
     def form_from(self, y: Float[Array, " d"]) -> Form:
-        """h with p(. | x) = g h for one known state in model space."""
+        """H with p(. | x) = g h for one known state in model space."""
         return self.kernel.form_from(self.psi, self.phi.evaluate(y))
 
     def sample(self, key: PRNGKeyArray, x: ArrayLike) -> Float[Array, "... d"]:
@@ -132,20 +136,28 @@ def _report(kernel: Kernel) -> None:
     leaves = jax.tree.leaves(eqx.filter(kernel, eqx.is_inexact_array))
     if not all(checks.is_concrete(leaf) for leaf in leaves):
         return
-    if isinstance(kernel, PairedKernel) and not bool(kernel.perron.converged):
-        warnings.warn(
-            f"The power iteration for the Perron vector has not converged after"
-            f" {int(kernel.perron.iterations)} steps: the last one still changed it by"
-            f" {float(kernel.perron.residual):.2g}, and p(.|x) integrates to one within about that."
-            " Near-duplicate basis functions are the usual cause; raise max_iterations or spread them.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
     if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves):
         raise ValueError(
             "Expected parameters whose kernel can be normalised in double precision, got a singular"
-            " system. For Kraus: rows of K linearly dependent; raise the rank, or perturb K. Otherwise:"
-            " basis functions so narrow or far apart that their overlaps vanish."
+            " system: rows of K that are dependent once near-duplicate functions of psi are counted"
+            " once (raise the rank R, spread psi), or functions too far apart to overlap."
+        )
+    residual = float(kernel.residual)
+    if isinstance(kernel, PairedKernel) and not bool(kernel.perron.converged):
+        warnings.warn(
+            f"The power iteration for the Perron vector has not converged after"
+            f" {int(kernel.perron.iterations)} steps: the last one still changed it by {residual:.2g}."
+            " Raise max_iterations; a process that hardly mixes, or near-duplicate functions, are the"
+            " usual causes.",
+            NormalisationWarning,
+            stacklevel=3,
+        )
+    elif residual > _RESIDUAL_TO_REPORT:
+        warnings.warn(
+            f"The kernel is badly conditioned: p(.|x) integrates to one within about {residual:.2g} only."
+            " Raise the rank R, or spread near-duplicate functions of psi.",
+            NormalisationWarning,
+            stacklevel=3,
         )
 
 

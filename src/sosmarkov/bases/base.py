@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, PRNGKeyArray
 
@@ -24,7 +25,7 @@ class Terms(eqx.Module):
     """P products of basis functions, exp(log_scale_p) times the family's function of theta_p."""
 
     theta: Theta
-    log_scale: Float[Array, " p"]
+    log_scale: Float[Array, "*p"]
 
     def __getitem__(self, index: Any) -> Terms:
         """The terms at an index or slice of the leading axis."""
@@ -53,13 +54,13 @@ class Basis(eqx.Module):
 
     @property
     @abstractmethod
-    def lower(self) -> Float[Array, " d"]:
-        """Lower end of the domain per coordinate (-inf allowed)."""
+    def lower(self) -> np.ndarray:
+        """Lower end of the domain per coordinate, shape (d,), -inf allowed; a fixed fact, not traced."""
 
     @property
     @abstractmethod
-    def upper(self) -> Float[Array, " d"]:
-        """Upper end of the domain per coordinate (inf allowed)."""
+    def upper(self) -> np.ndarray:
+        """Upper end of the domain per coordinate, shape (d,)."""
 
     @abstractmethod
     def natural(self) -> Theta:
@@ -76,6 +77,12 @@ class Basis(eqx.Module):
     @abstractmethod
     def log_integral(self, theta: Theta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """log|I| and sign of the integral over the domain, or over a box within it."""
+
+    @abstractmethod
+    def log_pair_table(
+        self, left: Terms, right: Terms, lower: Array | None, upper: Array | None
+    ) -> tuple[Array, Array]:
+        """log|I| and sign of the integral of every product of a left and a right term, shape (P, Q)."""
 
     @abstractmethod
     def contract_moments(
@@ -120,7 +127,7 @@ class Basis(eqx.Module):
     # --- written once -----------------------------------------------------------------------------
 
     def log_norm(self) -> Float[Array, " n"]:
-        """log of the scale that gives each function unit L2 norm: -1/2 log int f^2."""
+        """Log of the scale that gives each function unit L2 norm: -1/2 log int f^2."""
         theta = self.natural()
         squared, _ = self.log_integral(self.multiply(theta, theta), None, None)
         return -0.5 * squared
@@ -140,7 +147,7 @@ class Basis(eqx.Module):
     def evaluate(self, y: Float[Array, " d"]) -> Signed:
         """All n functions at one point of the domain."""
         log_abs, sign = self.log_abs(self.natural(), y)
-        return Signed(log_abs + self.log_norm(), sign)
+        return Signed(log_abs + self.log_norm(), jnp.broadcast_to(sign, log_abs.shape))
 
     def log_overlap(
         self, *groups: Terms, lower: Array | None = None, upper: Array | None = None
@@ -150,14 +157,28 @@ class Basis(eqx.Module):
         Groups of orders o_1, o_2, ... give overlaps of o_1 + o_2 + ... functions: 2 (1 + 1),
         3 (2 + 1), 4 (2 + 2), 5 (2 + 2 + 1), over the domain or over a box.
         """
-        total = groups[0]
-        for position, group in enumerate(groups[1:], start=1):
-            left = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, position), total)
-            right = jax.tree.map(lambda leaf, p=position: jnp.expand_dims(leaf, tuple(range(p))), group)
-            theta = self.multiply(left.theta, right.theta)
-            total = Terms(theta, left.log_scale + right.log_scale)
-        log_abs, sign = self.log_integral(total.theta, lower, upper)
-        return log_abs + total.log_scale, sign
+        if len(groups) == 1:
+            log_abs, sign = self.log_integral(groups[0].theta, lower, upper)
+            return log_abs + groups[0].log_scale, sign
+        first, second, *others = groups
+        shape = [group.log_scale.shape[0] for group in (first, *others)]
+        for group in others:
+            both = self.outer(first, group)
+            first = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), both)
+        tables = self.log_pair_table(first, second, lower, upper)
+
+        def arrange(table: Array) -> Array:
+            return jnp.moveaxis(table.reshape(*shape, -1), -1, 1) if table.ndim else table
+
+        return arrange(tables[0]), arrange(tables[1])
+
+    def outer(self, left: Terms, right: Terms) -> Terms:
+        """Every product of a left and a right term, shape (P, Q)."""
+        left, right = (
+            jax.tree.map(lambda leaf: leaf[:, None], left),
+            jax.tree.map(lambda leaf: leaf[None], right),
+        )
+        return Terms(self.multiply(left.theta, right.theta), left.log_scale + right.log_scale)
 
     def overlap(self, *groups: Terms, lower: Array | None = None, upper: Array | None = None) -> Array:
         """The table of integrals itself, shape (P_1, P_2, ...)."""
@@ -183,8 +204,8 @@ def require_compatible(*named: tuple[str, Basis]) -> None:
             raise ValueError(
                 f"Expected {name} with {first.dim} coordinates like {first_name}, got {basis.dim}."
             )
-        same_domain = jnp.array_equal(basis.lower, first.lower) & jnp.array_equal(basis.upper, first.upper)
-        if not bool(same_domain):
+        same_domain = np.array_equal(basis.lower, first.lower) and np.array_equal(basis.upper, first.upper)
+        if not same_domain:
             raise ValueError(
                 f"Expected {name} on the domain of {first_name}, {first.lower} to {first.upper},"
                 f" got {basis.lower} to {basis.upper}."

@@ -6,13 +6,14 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from sosmarkov import checks
 from sosmarkov.bases.parametrise import LEAST_EXPONENT, above, unbounded
 from sosmarkov.bases.product import ProductBasis, positive
+from sosmarkov.checks import ArrayLike
 from sosmarkov.special import log_beta, log_beta_between
 
 
@@ -65,14 +66,14 @@ class BetaBasis(ProductBasis):
         return self.raw_left.shape[1]
 
     @property
-    def lower(self) -> Float[Array, " d"]:
+    def lower(self) -> np.ndarray:
         """Zero in every coordinate."""
-        return jnp.zeros(self.dim)
+        return np.zeros(self.dim)
 
     @property
-    def upper(self) -> Float[Array, " d"]:
+    def upper(self) -> np.ndarray:
         """One in every coordinate."""
-        return jnp.ones(self.dim)
+        return np.ones(self.dim)
 
     def interior_point(self) -> Float[Array, " d"]:
         """The middle of the unit box."""
@@ -91,13 +92,13 @@ class BetaBasis(ProductBasis):
         return BetaTheta(left.left + right.left, left.right + right.right)
 
     def log_abs_1d(self, theta: BetaTheta, y: Array) -> tuple[Array, Array]:
-        """left log y + right log(1 - y)."""
+        """Left log y + right log(1 - y)."""
         return positive(theta.left * jnp.log(y) + theta.right * jnp.log1p(-y))
 
     def log_integral_1d(
         self, theta: BetaTheta, lower: Array | None, upper: Array | None
     ) -> tuple[Array, Array]:
-        """log B(left + 1, right + 1), times the incomplete-beta share between the bounds."""
+        """Log B(left + 1, right + 1), times the incomplete-beta share between the bounds."""
         a, b = theta.left + 1.0, theta.right + 1.0
         whole = log_beta(a, b)
         if lower is None or upper is None:

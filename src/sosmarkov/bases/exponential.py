@@ -8,12 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov import checks
 from sosmarkov.bases.interval import IntervalBasis, interval_ends
 from sosmarkov.bases.product import log_and_sign, positive
+from sosmarkov.checks import ArrayLike
 from sosmarkov.special import log_sinhc
 
 
@@ -57,13 +57,11 @@ class ExponentialBasis(IntervalBasis):
         """Rate times y."""
         return positive(theta * y)
 
-    def log_integral_1d(
-        self, theta: Array, lower: Array | None, upper: Array | None
-    ) -> tuple[Array, Array]:
-        """rate * middle + log width + log sinhc(rate * width / 2): smooth through rate zero."""
-        low = self.lower if lower is None else lower
-        high = self.upper if upper is None else upper
-        return positive(exponential_log_integral(theta, low, high))
+    def log_integral_1d(self, theta: Array, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
+        """Rate * middle + log width + log sinhc(rate * width / 2): smooth through rate zero."""
+        assert lower is not None
+        assert upper is not None
+        return positive(exponential_log_integral(theta, lower, upper))
 
     def log_moment_1d(self, theta: Array, power: int) -> tuple[Array, Array]:
         """Moments about the middle from derivatives of log sinhc, then shifted."""
@@ -74,12 +72,12 @@ class ExponentialBasis(IntervalBasis):
         if power == 2:
             expected = expected**2 + half**2 * langevin_slope(z)
         log_abs, sign = log_and_sign(expected)
-        return exponential_log_integral(theta, self.lower, self.upper) + log_abs, sign
+        return exponential_log_integral(theta, *self.bounds(None, None)) + log_abs, sign
 
     def sample_1d(self, key: PRNGKeyArray, theta: Array) -> Float[Array, " d"]:
         """Inverse distribution function."""
         share = jax.random.uniform(key, theta.shape)
-        return sample_exponential(share, theta, self.lower, self.upper)
+        return sample_exponential(share, theta, *self.bounds(None, None))
 
     def restrict(self, kept: tuple[int, ...]) -> ExponentialBasis:
         """The functions on some coordinates."""
@@ -88,13 +86,13 @@ class ExponentialBasis(IntervalBasis):
 
 
 def exponential_log_integral(rate: Array, lower: Array, upper: Array) -> Array:
-    """log int_lower^upper exp(rate y) dy."""
+    """Log int_lower^upper exp(rate y) dy."""
     width = upper - lower
     return rate * 0.5 * (lower + upper) + jnp.log(width) + log_sinhc(0.5 * rate * width)
 
 
 def sample_exponential(share: Array, rate: Array, lower: Array, upper: Array) -> Array:
-    """y with a given share of exp(rate y) on [lower, upper] below it, measured from the heavy end."""
+    """Y with a given share of exp(rate y) on [lower, upper] below it, measured from the heavy end."""
     width = upper - lower
     z = jnp.abs(rate) * width
     flat = z < 1e-8
@@ -104,7 +102,7 @@ def sample_exponential(share: Array, rate: Array, lower: Array, upper: Array) ->
 
 
 def langevin(z: Array) -> Array:
-    """coth z - 1/z, the mean of exp(z t) on [-1, 1]."""
+    """Coth z - 1/z, the mean of exp(z t) on [-1, 1]."""
     small = jnp.abs(z) < 0.5
     safe = jnp.where(small, 1.0, z)
     square = jnp.where(small, z, 0.0) ** 2

@@ -7,7 +7,6 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov import checks
@@ -15,6 +14,7 @@ from sosmarkov.bases.base import Basis, Terms
 from sosmarkov.bases.exponential import ExponentialBasis
 from sosmarkov.bases.interval import IntervalBasis, interval_ends
 from sosmarkov.bases.product import log_and_sign
+from sosmarkov.checks import ArrayLike
 
 
 class FourierTheta(NamedTuple):
@@ -64,7 +64,7 @@ class FourierBasis(IntervalBasis):
         return FourierTheta(self.frequency[..., None], self.phase[..., None])
 
     def multiply(self, left: FourierTheta, right: FourierTheta) -> FourierTheta:
-        """cos a cos b = (cos(a + b) + cos(a - b)) / 2 for every pair of cosines."""
+        """Cos a cos b = (cos(a + b) + cos(a - b)) / 2 for every pair of cosines."""
 
         def combine(a: Array, b: Array) -> Array:
             a, b = a[..., :, None], b[..., None, :]
@@ -81,23 +81,23 @@ class FourierBasis(IntervalBasis):
         self, theta: FourierTheta, lower: Array | None, upper: Array | None
     ) -> tuple[Array, Array]:
         """Width times sin(z) / z times the cosine at the middle, z = frequency * width / 2."""
-        low = self.lower if lower is None else lower
-        high = self.upper if upper is None else upper
-        return log_and_sign(jnp.mean(self._central(theta, low, high, 0), axis=-1))
+        assert lower is not None
+        assert upper is not None
+        return log_and_sign(jnp.mean(self._central(theta, lower, upper, 0), axis=-1))
 
     def log_moment_1d(self, theta: FourierTheta, power: int) -> tuple[Array, Array]:
         """Moments about the middle of the box, shifted."""
         middle = (0.5 * (self.lower + self.upper))[:, None]
-        zeroth, first = (self._central(theta, self.lower, self.upper, p) for p in (0, 1))
+        zeroth, first = (self._central(theta, *self.bounds(None, None), p) for p in (0, 1))
         value = middle * zeroth + first
         if power == 2:
-            second = self._central(theta, self.lower, self.upper, 2)
+            second = self._central(theta, *self.bounds(None, None), 2)
             value = middle**2 * zeroth + 2.0 * middle * first + second
         return log_and_sign(jnp.mean(value, axis=-1))
 
     @staticmethod
     def _central(theta: FourierTheta, lower: Array, upper: Array, power: int) -> Array:
-        """int (y - middle)^power cos(frequency y + phase) dy for each cosine."""
+        """Int (y - middle)^power cos(frequency y + phase) dy for each cosine."""
         half = (0.5 * (upper - lower))[..., None]
         at_middle = theta.frequency * (0.5 * (lower + upper))[..., None] + theta.phase
         z = theta.frequency * half

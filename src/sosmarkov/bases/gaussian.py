@@ -6,12 +6,13 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov import checks
 from sosmarkov.bases.product import ProductBasis, log_and_sign, positive
+from sosmarkov.checks import ArrayLike
 from sosmarkov.special import log_normal_between
 
 
@@ -58,14 +59,14 @@ class GaussianBasis(ProductBasis):
         return self.mean.shape[1]
 
     @property
-    def lower(self) -> Float[Array, " d"]:
+    def lower(self) -> np.ndarray:
         """-inf in every coordinate."""
-        return jnp.full(self.dim, -jnp.inf)
+        return np.full(self.dim, -np.inf)
 
     @property
-    def upper(self) -> Float[Array, " d"]:
+    def upper(self) -> np.ndarray:
         """Inf in every coordinate."""
-        return jnp.full(self.dim, jnp.inf)
+        return np.full(self.dim, np.inf)
 
     def interior_point(self) -> Float[Array, " d"]:
         """The first centre."""
@@ -93,7 +94,7 @@ class GaussianBasis(ProductBasis):
     def log_integral_1d(
         self, theta: GaussianTheta, lower: Array | None, upper: Array | None
     ) -> tuple[Array, Array]:
-        """offset + log sqrt(2 pi / precision) + log of the normal probability between the bounds."""
+        """Offset + log sqrt(2 pi / precision) + log of the normal probability between the bounds."""
         whole = theta.offset + 0.5 * jnp.log(2.0 * jnp.pi / theta.precision)
         if lower is None or upper is None:
             return positive(whole)

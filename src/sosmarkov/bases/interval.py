@@ -6,10 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from sosmarkov.bases.product import ProductBasis
+from sosmarkov.checks import ArrayLike
 
 
 class IntervalBasis(ProductBasis):
@@ -18,18 +18,23 @@ class IntervalBasis(ProductBasis):
     ends: eqx.AbstractVar[tuple[tuple[float, ...], tuple[float, ...]]]
 
     @property
-    def lower(self) -> Float[Array, " d"]:
+    def lower(self) -> np.ndarray:
         """Lower ends."""
-        return jnp.asarray(self.ends[0])
+        return np.asarray(self.ends[0])
 
     @property
-    def upper(self) -> Float[Array, " d"]:
+    def upper(self) -> np.ndarray:
         """Upper ends."""
-        return jnp.asarray(self.ends[1])
+        return np.asarray(self.ends[1])
+
+    def bounds(self, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
+        """The box's own ends where none are given."""
+        ends = (self.lower if lower is None else lower, self.upper if upper is None else upper)
+        return jnp.asarray(ends[0]), jnp.asarray(ends[1])
 
     def interior_point(self) -> Float[Array, " d"]:
         """The middle of the box."""
-        return 0.5 * (self.lower + self.upper)
+        return jnp.asarray(0.5 * (self.lower + self.upper))
 
 
 def interval_ends(

@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from sosmarkov import checks
@@ -16,6 +15,7 @@ from sosmarkov.bases.exponential import exponential_log_integral, sample_exponen
 from sosmarkov.bases.interval import IntervalBasis, interval_ends
 from sosmarkov.bases.parametrise import LEAST_EXPONENT, above, unbounded
 from sosmarkov.bases.product import positive
+from sosmarkov.checks import ArrayLike
 
 
 class MonomialBasis(IntervalBasis):
@@ -76,28 +76,27 @@ class MonomialBasis(IntervalBasis):
         """Exponent times log y."""
         return positive(theta * jnp.log(y))
 
-    def log_integral_1d(
-        self, theta: Array, lower: Array | None, upper: Array | None
-    ) -> tuple[Array, Array]:
+    def log_integral_1d(self, theta: Array, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """(upper^(e + 1) - lower^(e + 1)) / (e + 1): an exponential in log y where lower > 0."""
-        low = self.lower if lower is None else lower
-        high = self.upper if upper is None else upper
-        from_zero = low <= 0
-        logs = jnp.log(jnp.where(from_zero, 0.5 * high, low)), jnp.log(high)
+        assert lower is not None
+        assert upper is not None
+        from_zero = lower <= 0
+        logs = jnp.log(jnp.where(from_zero, 0.5 * upper, lower)), jnp.log(upper)
         bounded = exponential_log_integral(theta + 1.0, *logs)
         return positive(jnp.where(from_zero, (theta + 1.0) * logs[1] - jnp.log(theta + 1.0), bounded))
 
     def log_moment_1d(self, theta: Array, power: int) -> tuple[Array, Array]:
         """y^power raises the exponent."""
-        return self.log_integral_1d(theta + power, None, None)
+        return self.log_integral_1d(theta + power, *self.bounds(None, None))
 
     def sample_1d(self, key: PRNGKeyArray, theta: Array) -> Float[Array, " d"]:
         """Inverse distribution function, in log y where lower > 0."""
         share = jax.random.uniform(key, theta.shape)
-        from_zero = self.lower <= 0
-        low = jnp.log(jnp.where(from_zero, 0.5 * self.upper, self.lower))
-        bounded = jnp.exp(sample_exponential(share, theta + 1.0, low, jnp.log(self.upper)))
-        return jnp.where(from_zero, self.upper * share ** (1.0 / (theta + 1.0)), bounded)
+        lower, upper = self.bounds(None, None)
+        from_zero = lower <= 0
+        low = jnp.log(jnp.where(from_zero, 0.5 * upper, lower))
+        bounded = jnp.exp(sample_exponential(share, theta + 1.0, low, jnp.log(upper)))
+        return jnp.where(from_zero, upper * share ** (1.0 / (theta + 1.0)), bounded)
 
     def restrict(self, kept: tuple[int, ...]) -> MonomialBasis:
         """The functions on some coordinates."""

@@ -11,7 +11,7 @@ LEAST_EXPONENT = -0.2
 
 
 def above(raw: Array, least: float) -> Array:
-    """least + softplus(raw): any real number to one above `least`."""
+    """Least + softplus(raw): any real number to one above `least`."""
     return least + jax.nn.softplus(raw)
 
 

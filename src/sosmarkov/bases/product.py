@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import combinations
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,13 +41,37 @@ class ProductBasis(Basis):
 
     def log_abs(self, theta: Theta, y: Float[Array, " d"]) -> tuple[Array, Array]:
         """See `Basis.log_abs`."""
-        log_abs, sign = self.log_abs_1d(theta, y)
-        return jnp.sum(log_abs, axis=-1), jnp.prod(sign, axis=-1)
+        return _over_coordinates(*self.log_abs_1d(theta, y))
 
     def log_integral(self, theta: Theta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """See `Basis.log_integral`."""
-        log_abs, sign = self.log_integral_1d(theta, lower, upper)
-        return jnp.sum(log_abs, axis=-1), jnp.prod(sign, axis=-1)
+        return _over_coordinates(*self.log_integral_1d(theta, *self.bounds(lower, upper)))
+
+    def bounds(self, lower: Array | None, upper: Array | None) -> tuple[Array | None, Array | None]:
+        """The ends to integrate between; None for the whole domain of a family that needs no ends."""
+        return lower, upper
+
+    def log_pair_table(
+        self, left: Terms, right: Terms, lower: Array | None, upper: Array | None
+    ) -> tuple[Array, Array]:
+        """See `Basis.log_pair_table`: one coordinate at a time, so that (P, Q) numbers are all it holds."""
+
+        def one(theta: tuple[Theta, Theta], ends: tuple[Array | None, Array | None]) -> tuple[Array, Array]:
+            rows, columns = jax.tree.map(lambda leaf: leaf[:, None], theta[0]), theta[1]
+            log_abs, sign = self.log_integral_1d(self.multiply(rows, columns), *ends)
+            return log_abs[..., 0], sign[..., 0] if sign.ndim else sign
+
+        def add(carry: tuple[Array, Array], inputs: Any) -> tuple[tuple[Array, Array], None]:
+            # Recomputed for gradients instead of stored: cheaper than the memory traffic.
+            log_abs, sign = jax.checkpoint(one)(*inputs)
+            return (carry[0] + log_abs, carry[1] * sign), None
+
+        # Coordinates lead, and each keeps an axis of length one in its place.
+        thetas = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0)[:, :, None], (left.theta, right.theta))
+        ends = jax.tree.map(lambda end: jnp.asarray(end)[:, None], self.bounds(lower, upper))
+        scale = left.log_scale[:, None] + right.log_scale
+        sign = jnp.ones(() if self.nonnegative else scale.shape)
+        return lax.scan(add, (scale, sign), (thetas, ends))[0]
 
     def sample_term(self, key: PRNGKeyArray, theta: Theta) -> Float[Array, " d"]:
         """See `Basis.sample_term`."""
@@ -74,7 +99,9 @@ class ProductBasis(Basis):
         dropped = tuple(c for c in range(self.dim) if c not in kept)
         if dropped:
             rest = self.restrict(dropped)
-            unscaled = [Terms(self.select(t, dropped).theta, jnp.zeros_like(t.log_scale)) for t in (left, right)]
+            unscaled = [
+                Terms(self.select(t, dropped).theta, jnp.zeros_like(t.log_scale)) for t in (left, right)
+            ]
             weights = weights * rest.overlap(*unscaled)
         return self.select(left, kept), self.select(right, kept), weights
 
@@ -86,18 +113,16 @@ class ProductBasis(Basis):
         observable: Quadrature | None = None,
     ) -> tuple[Array, Array]:
         """See `Basis.contract_moments`."""
-        theta = self.multiply(
-            jax.tree.map(lambda leaf: leaf[:, None], left.theta),
-            jax.tree.map(lambda leaf: leaf[None, :], right.theta),
-        )
-        tables = [self.log_integral_1d(theta, None, None)]
+        theta = self.outer(left, right).theta
+        tables = [self.log_integral_1d(theta, *self.bounds(None, None))]
         for power in (1, 2):
             if observable is None:
                 tables.append(self.log_moment_1d(theta, power))
             else:
                 tables.append(self._quadrature(left.theta, right.theta, observable, power))
-        log_abs = jnp.stack([jnp.moveaxis(table[0], -1, 0) for table in tables])
-        sign = jnp.stack([jnp.moveaxis(table[1], -1, 0) for table in tables])
+        log_abs = jnp.stack([jnp.moveaxis(log, -1, 0) for log, _ in tables])
+        signs = [jnp.broadcast_to(sign, log.shape) for log, sign in tables]
+        sign = jnp.stack([jnp.moveaxis(table, -1, 0) for table in signs])
         scale = left.log_scale[:, None] + right.log_scale
 
         # One row of powers an integral: y_c is power 1 at c, y_c^2 power 2, y_b y_c power 1 at both.
@@ -112,7 +137,9 @@ class ProductBasis(Basis):
         def integral(row: Array) -> Array:
             chosen_log = log_abs[row, np.arange(d)]
             chosen_sign = sign[row, np.arange(d)]
-            return jnp.sum(weights * jnp.prod(chosen_sign, axis=0) * jnp.exp(jnp.sum(chosen_log, axis=0) + scale))
+            return jnp.sum(
+                weights * jnp.prod(chosen_sign, axis=0) * jnp.exp(jnp.sum(chosen_log, axis=0) + scale)
+            )
 
         values = lax.map(integral, jnp.asarray(powers))
         second = jnp.zeros((d, d), dtype=values.dtype)
@@ -143,5 +170,10 @@ def log_and_sign(value: Array) -> tuple[Array, Array]:
 
 
 def positive(log_abs: Array) -> tuple[Array, Array]:
-    """A positive quantity in the (log, sign) form the tables use."""
-    return log_abs, jnp.ones_like(log_abs)
+    """A positive quantity in the (log, sign) form the tables use; one sign stands for all."""
+    return log_abs, jnp.ones(())
+
+
+def _over_coordinates(log_abs: Array, sign: Array) -> tuple[Array, Array]:
+    """The product over the last axis."""
+    return jnp.sum(log_abs, axis=-1), jnp.prod(sign, axis=-1) if sign.ndim else sign

@@ -1,0 +1,40 @@
+# Everything a fresh machine needs: `make demo` and `make test` set up .venv by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test bench format lint clean
+
+demo: $(STAMP)
+	$(BIN)/python examples/hand_built_process.py --out demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/core.py $(ARGS)
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+# uv where it is installed (seconds), plain venv and pip otherwise.
+$(STAMP): pyproject.toml
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
+		uv pip install --quiet --python $(BIN)/python -e . --group dev; \
+	else \
+		$(PYTHON) -m venv $(VENV) && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . --group dev; \
+	fi
+	@touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) demo dist build
