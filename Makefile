@@ -14,6 +14,7 @@ test: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/core.py $(ARGS)
+	$(BIN)/python benchmarks/page.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -36,9 +36,7 @@ def tensor(nodes: np.ndarray, weights: np.ndarray, dim: int) -> tuple[np.ndarray
     return points, product.ravel()
 
 
-def finite_difference(
-    function: Callable[[np.ndarray], float], at: np.ndarray, step: float = 1e-5
-) -> np.ndarray:
+def finite_difference(function: Callable[[np.ndarray], float], at: np.ndarray, step: float = 1e-5) -> np.ndarray:
     """Central differences, entry by entry."""
     gradient = np.zeros_like(at)
     for index in np.ndindex(*at.shape):

@@ -28,17 +28,13 @@ def test_mass_moments_and_marginals_match_quadrature(family, coupling):
         expected = on_grid.sum(axis=1 - c) / weights
         found = np.asarray(marginal.prob(nodes[:, None]))
         usable = weights > 1e-12
-        np.testing.assert_allclose(
-            found[usable], expected[usable], rtol=1e-8, atol=1e-10 * expected[usable].max()
-        )
+        np.testing.assert_allclose(found[usable], expected[usable], rtol=1e-8, atol=1e-10 * expected[usable].max())
         np.testing.assert_allclose(marginal.mass(), 1.0, rtol=1e-11)
         np.testing.assert_allclose(marginal.mean(), mean[[c]], rtol=1e-9, atol=1e-10)
         assert np.all(found >= 0)
     swapped = belief.marginal([1, 0])
     chosen = points[:: len(points) // 50]
-    np.testing.assert_allclose(
-        swapped.log_prob(chosen[:, ::-1]), belief.log_prob(chosen), rtol=1e-7, atol=1e-6
-    )
+    np.testing.assert_allclose(swapped.log_prob(chosen[:, ::-1]), belief.log_prob(chosen), rtol=1e-7, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", ["gaussian", "gaussian-full"])
@@ -93,9 +89,7 @@ def test_six_dimensional_answers_match_a_million_independent_draws():
         # Pairs (x1, x2) ~ q x q, weighted by p1(x1) p(x2 | x1) / q q: expectations under p2 of x2.
         x = width * rng.normal(size=(count // 10, 2, 6))
         log_q = -0.5 * np.sum((x / width) ** 2, axis=(1, 2)) - 12 * np.log(width * np.sqrt(2 * np.pi))
-        log_p = np.asarray(beliefs[1].log_prob(x[:, 0])) + np.asarray(
-            process.transition.log_prob(x[:, 1], x[:, 0])
-        )
+        log_p = np.asarray(beliefs[1].log_prob(x[:, 0])) + np.asarray(process.transition.log_prob(x[:, 1], x[:, 0]))
         w = np.exp(log_p - log_q)
         total += w.sum()
         moment += w @ x[:, 1]

@@ -18,9 +18,7 @@ def test_log_beta_to_the_last_digits():
         for a in ARGUMENTS:
             for b in ARGUMENTS:
                 exact = float(mpmath.log(mpmath.beta(a, b)))
-                assert abs(
-                    float(special.log_beta(jnp.asarray(a), jnp.asarray(b))) - exact
-                ) < 6e-14 + 4e-15 * abs(exact)
+                assert abs(float(special.log_beta(jnp.asarray(a), jnp.asarray(b))) - exact) < 6e-14 + 4e-15 * abs(exact)
 
 
 def test_log_beta_gradient_is_a_difference_of_digammas():
@@ -51,9 +49,7 @@ def test_normal_probability_between(lower, upper):
 
 
 @pytest.mark.parametrize(("a", "b"), [(1.2, 3.4), (20.0, 5.0), (0.8, 0.9)])
-@pytest.mark.parametrize(
-    ("lower", "upper"), [(0.0, 1.0), (0.2, 0.3), (0.9, 1.0), (0.97, 0.99), (0.001, 0.002)]
-)
+@pytest.mark.parametrize(("lower", "upper"), [(0.0, 1.0), (0.2, 0.3), (0.9, 1.0), (0.97, 0.99), (0.001, 0.002)])
 def test_beta_probability_between(a, b, lower, upper):
     with mpmath.workdps(40):
         exact = float(mpmath.log(mpmath.betainc(a, b, lower, upper, regularized=True)))

@@ -19,8 +19,7 @@ def test_inverse_and_log_determinant(name, d):
         np.testing.assert_allclose(transform.inverse(y), x, rtol=1e-9, atol=1e-9)
         step = 1e-6
         columns = [
-            (transform.forward(x + step * e)[0] - transform.forward(x - step * e)[0]) / (2 * step)
-            for e in np.eye(d)
+            (transform.forward(x + step * e)[0] - transform.forward(x - step * e)[0]) / (2 * step) for e in np.eye(d)
         ]
         assert abs(np.linalg.slogdet(np.stack(columns, axis=1))[1] - log_det) < 1e-6
 
@@ -37,9 +36,7 @@ def test_split_rebuilds_the_inverse(name):
         tolerance = 1e-2
     else:
         s, tolerance = y, 1e-12
-    np.testing.assert_allclose(
-        matrix @ np.asarray(s) + offset, transform.inverse(jnp.asarray(y)), rtol=tolerance
-    )
+    np.testing.assert_allclose(matrix @ np.asarray(s) + offset, transform.inverse(jnp.asarray(y)), rtol=tolerance)
 
 
 def test_fitted_transforms_standardise_and_whiten():

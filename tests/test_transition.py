@@ -71,9 +71,7 @@ UNIT_BOX = {
     "beta": FAMILIES["beta"].make,
     "exponential": lambda rng, n, d: sm.ExponentialBasis(2.0 * rng.normal(size=(n, d)), 0.0, 1.0),
     "monomial": lambda rng, n, d: sm.MonomialBasis(4.0 * rng.random((n, d)), 0.0, 1.0),
-    "fourier": lambda rng, n, d: sm.FourierBasis(
-        3.0 * rng.normal(size=(n, d)), rng.normal(size=(n, d)), 0.0, 1.0
-    ),
+    "fourier": lambda rng, n, d: sm.FourierBasis(3.0 * rng.normal(size=(n, d)), rng.normal(size=(n, d)), 0.0, 1.0),
 }
 
 
@@ -191,9 +189,7 @@ def random_paired(seed, n=4):
 
 def test_perron_vector_is_positive_definite_for_a_thousand_draws():
     draws = [random_paired(seed) for seed in range(1000)]
-    stacked = jax.tree.map(
-        lambda *leaves: jnp.stack(leaves), *[(phi, psi, jnp.asarray(L)) for phi, psi, L in draws]
-    )
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[(phi, psi, jnp.asarray(L)) for phi, psi, L in draws])
 
     @jax.jit
     @jax.vmap
@@ -305,9 +301,7 @@ def bases(n=3, d=2):
         (lambda: sm.Transition(*bases(), sm.Paired(np.eye(4))), r"coefficients \(4\), got 3 and 3"),
         (lambda: sm.Transition(*bases(), sm.Kraus(np.ones((3, 3, 1))), sm.Identity(3)), "transform of 2"),
         (
-            lambda: sm.Transition(
-                next(bases()), sm.BetaBasis(np.ones((3, 2)), np.ones((3, 2))), sm.Linear(np.ones(3))
-            ),
+            lambda: sm.Transition(next(bases()), sm.BetaBasis(np.ones((3, 2)), np.ones((3, 2))), sm.Linear(np.ones(3))),
             "same family as phi \\(gaussian\\), got beta",
         ),
         (

@@ -244,9 +244,7 @@ def initial_belief(g: Form, h: Form, transform: Transform) -> ProductBelief:
         raise ValueError(f"Expected {kinds[type(g)]} for the initial belief, got {kinds[type(h)]}.")
     mass = product_mass(g, h)
     if checks.is_concrete(mass) and not (bool(jnp.isfinite(mass)) and float(mass) > 0):
-        raise ValueError(
-            f"Expected an initial form that overlaps with the factor g, got mass {float(mass):g}."
-        )
+        raise ValueError(f"Expected an initial form that overlaps with the factor g, got mass {float(mass):g}.")
     return ProductBelief(g=g, h=h.scale(-jnp.log(mass)), transform=transform)
 
 

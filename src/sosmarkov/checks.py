@@ -34,8 +34,7 @@ def require_finite(x: Array, name: str) -> None:
     if is_concrete(x) and not bool(jnp.all(jnp.isfinite(x))):
         bad = int(jnp.sum(~jnp.isfinite(x)))
         raise ValueError(
-            f"Expected finite numbers for {name}, got {bad} NaN or infinite of {x.size}."
-            " Remove or impute them first."
+            f"Expected finite numbers for {name}, got {bad} NaN or infinite of {x.size}. Remove or impute them first."
         )
 
 
@@ -53,9 +52,7 @@ def states(x: ArrayLike, dim: int, name: str = "states") -> Array:
     """
     x = as_float(x, name)
     if x.ndim == 0 or x.shape[-1] != dim:
-        raise ValueError(
-            f"Expected {name} with {dim} coordinates on the last axis, got an array of shape {x.shape}."
-        )
+        raise ValueError(f"Expected {name} with {dim} coordinates on the last axis, got an array of shape {x.shape}.")
     require_finite(x, name)
     return x
 
@@ -64,8 +61,7 @@ def parameter(x: ArrayLike, name: str, shape: Sequence[int | None]) -> Array:
     """A finite parameter array of the given shape, None standing for any length of at least one."""
     x = as_float(x, name)
     fits = x.ndim == len(shape) and all(
-        (length >= 1 if wanted is None else length == wanted)
-        for length, wanted in zip(x.shape, shape, strict=True)
+        (length >= 1 if wanted is None else length == wanted) for length, wanted in zip(x.shape, shape, strict=True)
     )
     if not fits:
         wanted = ", ".join("any >= 1" if length is None else str(length) for length in shape)

@@ -117,9 +117,7 @@ class Kraus(Coupling):
     def check(self, phi: Basis, psi: Basis) -> None:
         """K must have one row per function of phi, one column per function of psi."""
         if self.K.shape[:2] != (phi.size, psi.size):
-            raise ValueError(
-                f"Expected K of shape ({phi.size}, {psi.size}, R) for these bases, got {self.K.shape}."
-            )
+            raise ValueError(f"Expected K of shape ({phi.size}, {psi.size}, R) for these bases, got {self.K.shape}.")
 
     def normalise(self, phi: Basis, E: Float[Array, "p q"]) -> KrausKernel:
         """S K_r with S T S^T = A, T = sum_r K_r M K_r^T, M = int g psi psi^T.

@@ -65,9 +65,7 @@ class CheckReport(NamedTuple):
         ]
         if self.iterations:
             how = "converged" if self.converged else "NOT converged"
-            lines.append(
-                f"Perron vector        {how} in {self.iterations} steps, residual {self.residual:.1e}"
-            )
+            lines.append(f"Perron vector        {how} in {self.iterations} steps, residual {self.residual:.1e}")
         return "\n".join(lines)
 
 

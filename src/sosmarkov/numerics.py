@@ -78,9 +78,7 @@ class Quadrature(NamedTuple):
 
 
 @jax.custom_jvp
-def log_quadratic(
-    A: Float[Array, "n n"], factor: Float[Array, "n r"], v: Float[Array, " n"]
-) -> Float[Array, ""]:
+def log_quadratic(A: Float[Array, "n n"], factor: Float[Array, "n r"], v: Float[Array, " n"]) -> Float[Array, ""]:
     """log(v^T A v) for A = F F^T, computed as log ||F^T v||^2 so that it is never NaN.
 
     The derivative uses A itself, (v^T dA v + 2 v^T A dv) / v^T A v: a factor of a nearly singular

@@ -320,9 +320,7 @@ class Chain(Transform):
         return Split(matrix, offset, None)
 
 
-def to_model(
-    transform: Transform, x: Float[Array, "*b d"]
-) -> tuple[Float[Array, "*b d"], Float[Array, "*b"]]:
+def to_model(transform: Transform, x: Float[Array, "*b d"]) -> tuple[Float[Array, "*b d"], Float[Array, "*b"]]:
     """`transform.forward` over leading axes."""
     flat = x.reshape(-1, x.shape[-1])
     y, log_det = jax.vmap(transform.forward)(flat)

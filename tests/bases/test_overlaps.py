@@ -76,9 +76,7 @@ def test_moments_match_quadrature(name):
     first, second = basis.contract_moments(basis.terms(2), basis.terms(2), jnp.asarray(w))
     scale = np.sum(np.abs(density))
     np.testing.assert_allclose(first, density @ points, rtol=1e-9, atol=1e-11 * scale)
-    np.testing.assert_allclose(
-        second, np.einsum("x,xi,xj->ij", density, points, points), rtol=1e-9, atol=1e-11 * scale
-    )
+    np.testing.assert_allclose(second, np.einsum("x,xi,xj->ij", density, points, points), rtol=1e-9, atol=1e-11 * scale)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

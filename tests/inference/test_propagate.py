@@ -84,9 +84,7 @@ def test_starting_from_another_belief_continues_the_first():
     again = process.propagate(3, initial=beliefs[2])
     x = np.random.default_rng(0).normal(size=(10, 2))
     np.testing.assert_allclose(again[3].prob(x), beliefs[5].prob(x), rtol=1e-11)
-    np.testing.assert_allclose(
-        process.belief_at(3, initial=beliefs[2]).prob(x), beliefs[5].prob(x), rtol=1e-10
-    )
+    np.testing.assert_allclose(process.belief_at(3, initial=beliefs[2]).prob(x), beliefs[5].prob(x), rtol=1e-10)
 
 
 def test_known_state_far_ahead_matches_two_known_steps():

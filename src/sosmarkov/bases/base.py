@@ -201,9 +201,7 @@ def require_compatible(*named: tuple[str, Basis]) -> None:
                 f" got {basis.family}. Products of different families have no closed integral."
             )
         if basis.dim != first.dim:
-            raise ValueError(
-                f"Expected {name} with {first.dim} coordinates like {first_name}, got {basis.dim}."
-            )
+            raise ValueError(f"Expected {name} with {first.dim} coordinates like {first_name}, got {basis.dim}.")
         same_domain = np.array_equal(basis.lower, first.lower) and np.array_equal(basis.upper, first.upper)
         if not same_domain:
             raise ValueError(

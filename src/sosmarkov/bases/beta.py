@@ -95,9 +95,7 @@ class BetaBasis(ProductBasis):
         """Left log y + right log(1 - y)."""
         return positive(theta.left * jnp.log(y) + theta.right * jnp.log1p(-y))
 
-    def log_integral_1d(
-        self, theta: BetaTheta, lower: Array | None, upper: Array | None
-    ) -> tuple[Array, Array]:
+    def log_integral_1d(self, theta: BetaTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """Log B(left + 1, right + 1), times the incomplete-beta share between the bounds."""
         a, b = theta.left + 1.0, theta.right + 1.0
         whole = log_beta(a, b)

@@ -77,9 +77,7 @@ class FourierBasis(IntervalBasis):
         """log|mean of cosines| and its sign."""
         return log_and_sign(jnp.mean(jnp.cos(theta.frequency * y[..., None] + theta.phase), axis=-1))
 
-    def log_integral_1d(
-        self, theta: FourierTheta, lower: Array | None, upper: Array | None
-    ) -> tuple[Array, Array]:
+    def log_integral_1d(self, theta: FourierTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """Width times sin(z) / z times the cosine at the middle, z = frequency * width / 2."""
         assert lower is not None
         assert upper is not None

@@ -25,9 +25,7 @@ class FullTheta(NamedTuple):
     offset: Float[Array, "*b"]
 
 
-def sweep(
-    A: Float[Array, "d d *b"], over: tuple[int, ...]
-) -> tuple[Float[Array, "d d *b"], Float[Array, "*b"]]:
+def sweep(A: Float[Array, "d d *b"], over: tuple[int, ...]) -> tuple[Float[Array, "d d *b"], Float[Array, "*b"]]:
     """The sweep operator on symmetric positive definite matrices, and the log-determinant swept out.
 
     Sweeping indices s leaves -A_ss^{-1} at (s, s) and the Schur complement A_rr - A_rs A_ss^{-1} A_sr
@@ -89,9 +87,7 @@ def _block_value(right: FullTheta, left: FullTheta) -> Float[Array, "p q"]:
     return left.offset[:, None] + right.offset + found.exponent + whole
 
 
-def _block_gradient(
-    right: FullTheta, inputs: tuple[FullTheta, Float[Array, "p q"]]
-) -> tuple[FullTheta, FullTheta]:
+def _block_gradient(right: FullTheta, inputs: tuple[FullTheta, Float[Array, "p q"]]) -> tuple[FullTheta, FullTheta]:
     left, G = inputs
     found = _pairs(left, right)
 

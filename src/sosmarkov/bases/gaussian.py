@@ -91,9 +91,7 @@ class GaussianBasis(ProductBasis):
         """The exponent."""
         return positive(theta.offset - 0.5 * theta.precision * (y - theta.mean) ** 2)
 
-    def log_integral_1d(
-        self, theta: GaussianTheta, lower: Array | None, upper: Array | None
-    ) -> tuple[Array, Array]:
+    def log_integral_1d(self, theta: GaussianTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """Offset + log sqrt(2 pi / precision) + log of the normal probability between the bounds."""
         whole = theta.offset + 0.5 * jnp.log(2.0 * jnp.pi / theta.precision)
         if lower is None or upper is None:

@@ -43,9 +43,7 @@ class FullGaussianBasis(Basis):
         if checks.is_concrete(covariance):
             symmetric = jnp.allclose(covariance, jnp.swapaxes(covariance, -1, -2), rtol=1e-8, atol=0.0)
             if not bool(symmetric & jnp.all(jnp.isfinite(factor))):
-                raise ValueError(
-                    "Expected symmetric positive definite matrices for covariance, got one that is not."
-                )
+                raise ValueError("Expected symmetric positive definite matrices for covariance, got one that is not.")
         diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
         self.raw_factor = jnp.tril(factor, -1) + jnp.log(diagonal)[..., None] * jnp.eye(d)
 
@@ -189,9 +187,7 @@ class FullGaussianBasis(Basis):
         return FullGaussianBasis(self.mean[:, where], self.covariance[:, where[:, None], where])
 
     @classmethod
-    def pushed(
-        cls, basis: GaussianBasis | FullGaussianBasis, matrix: Array, offset: Array
-    ) -> FullGaussianBasis:
+    def pushed(cls, basis: GaussianBasis | FullGaussianBasis, matrix: Array, offset: Array) -> FullGaussianBasis:
         """The kernels of a Gaussian basis in x = matrix y + offset (up to their scale)."""
         if isinstance(basis, GaussianBasis):
             covariance = jnp.exp(2.0 * basis.log_std)[..., None] * jnp.eye(basis.dim)

@@ -37,9 +37,7 @@ class IntervalBasis(ProductBasis):
         return jnp.asarray(0.5 * (self.lower + self.upper))
 
 
-def interval_ends(
-    lower: ArrayLike, upper: ArrayLike, dim: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def interval_ends(lower: ArrayLike, upper: ArrayLike, dim: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Both ends as tuples of d finite numbers, lower < upper, a single number standing for all."""
     both = []
     for name, end in (("lower", lower), ("upper", upper)):

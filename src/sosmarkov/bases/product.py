@@ -99,9 +99,7 @@ class ProductBasis(Basis):
         dropped = tuple(c for c in range(self.dim) if c not in kept)
         if dropped:
             rest = self.restrict(dropped)
-            unscaled = [
-                Terms(self.select(t, dropped).theta, jnp.zeros_like(t.log_scale)) for t in (left, right)
-            ]
+            unscaled = [Terms(self.select(t, dropped).theta, jnp.zeros_like(t.log_scale)) for t in (left, right)]
             weights = weights * rest.overlap(*unscaled)
         return self.select(left, kept), self.select(right, kept), weights
 
@@ -137,9 +135,7 @@ class ProductBasis(Basis):
         def integral(row: Array) -> Array:
             chosen_log = log_abs[row, np.arange(d)]
             chosen_sign = sign[row, np.arange(d)]
-            return jnp.sum(
-                weights * jnp.prod(chosen_sign, axis=0) * jnp.exp(jnp.sum(chosen_log, axis=0) + scale)
-            )
+            return jnp.sum(weights * jnp.prod(chosen_sign, axis=0) * jnp.exp(jnp.sum(chosen_log, axis=0) + scale))
 
         values = lax.map(integral, jnp.asarray(powers))
         second = jnp.zeros((d, d), dtype=values.dtype)
@@ -147,9 +143,7 @@ class ProductBasis(Basis):
         second = second.at[rows, columns].set(values[d:]).at[columns, rows].set(values[d:])
         return values[:d], second
 
-    def _quadrature(
-        self, left: Theta, right: Theta, observable: Quadrature, power: int
-    ) -> tuple[Array, Array]:
+    def _quadrature(self, left: Theta, right: Theta, observable: Quadrature, power: int) -> tuple[Array, Array]:
         """Tables of int s(y)^power f_p f_q per coordinate, by matrix products over the nodes."""
 
         def at_nodes(theta: Theta) -> Array:

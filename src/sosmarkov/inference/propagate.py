@@ -22,9 +22,7 @@ def first_coefficients(transition: Transition, initial: Belief) -> Float[Array, 
         # g is absent on purpose: the belief multiplies by it and the transition divides by it, so it
         # cancels inside the integral.
         return transition.kernel.push(overlap_table(transition.g, initial.h) @ initial.h.coefficients)
-    raise ValueError(
-        f"Expected a belief of this process or a known state to start from, got {type(initial).__name__}."
-    )
+    raise ValueError(f"Expected a belief of this process or a known state to start from, got {type(initial).__name__}.")
 
 
 def step(transition: Transition, C: Float[Array, " q"]) -> Float[Array, " q"]:

@@ -1,0 +1,190 @@
+"""Speed and memory of the core against a plain dense reference, side by side in one run.
+
+`make bench` runs it in full (a few minutes); `--quick` takes small sizes. Times are medians of
+repeated calls after compilation; ratios come from the same run on the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dense_reference import Parameters
+from dense_reference import loss as dense_loss
+from dense_reference import propagate as dense_propagate
+
+import sosmarkov as sm
+from sosmarkov.inference import propagate as propagation
+
+SIZES = [(2, 25), (6, 17), (12, 20), (6, 40)]
+QUICK_SIZES = [(1, 4), (2, 5)]
+COUPLINGS = ["paired", "kraus", "linear"]
+BATCH, STEPS, RANK = 512, 10, 8
+
+
+class Problem(NamedTuple):
+    """The same model for both sides."""
+
+    ours: tuple[sm.Basis, sm.Basis, sm.Kraus | sm.Paired | sm.Linear]
+    dense: Parameters
+    start: np.ndarray
+    y: jax.Array
+    y_next: jax.Array
+
+
+def make_problem(d: int, n: int, coupling: str, seed: int) -> Problem:
+    """Random Beta bases and coefficients."""
+    rng = np.random.default_rng(seed)
+    exponents = [4.0 * rng.random((n, d)) for _ in range(4)]
+    phi, psi = (sm.BetaBasis(1.0 + a, 1.0 + b) for a, b in (exponents[:2], exponents[2:]))
+    triangle = 0.2 * np.tril(rng.normal(size=(n, n)), -1) + np.eye(n)
+    if coupling == "paired":
+        ours, parts = sm.Paired(triangle), (triangle,)
+    elif coupling == "kraus":
+        K = rng.normal(size=(n, n, RANK))
+        ours, parts = sm.Kraus(K, triangle), (K, triangle)
+    else:
+        weights = 0.5 + rng.random(n)
+        ours, parts = sm.Linear(weights), (weights,)
+    dense = Parameters(*map(jnp.asarray, exponents), tuple(map(jnp.asarray, parts)))
+    start = np.ones(n) if coupling == "linear" else np.eye(n)
+    y, y_next = (jnp.asarray(rng.uniform(0.02, 0.98, (BATCH, d))) for _ in range(2))
+    return Problem((phi, psi, ours), dense, start, y, y_next)
+
+
+def our_loss(parts: Any, y: jax.Array, y_next: jax.Array) -> jax.Array:
+    """Mean negative log-likelihood of transitions in model space, normalisation included."""
+    transition = sm.Transition(*parts)
+    return -jnp.mean(jax.vmap(transition.log_prob_model)(y_next, y))
+
+
+def our_propagate(parts: Any, start: jax.Array) -> jax.Array:
+    """Coefficients of h after each step, normalisation included."""
+    transition = sm.Transition(*parts)
+    form = sm.LinearForm if isinstance(parts[2], sm.Linear) else sm.SquaredForm
+    initial = sm.MarkovProcess(transition, form(transition.psi, start)).initial
+    return propagation.propagate(transition, initial, STEPS)
+
+
+def measure(function: Callable[..., Any], arguments: tuple, repeats: int) -> dict[str, float]:
+    """Median seconds a call after compilation, and the compiled program's memory."""
+    dynamic, static = eqx.partition(arguments, eqx.is_array)
+    compiled = jax.jit(lambda dynamic: function(*eqx.combine(dynamic, static))).lower(dynamic).compile()
+    memory = compiled.memory_analysis()
+    begin = time.perf_counter()
+    jax.block_until_ready(compiled(dynamic))
+    first = time.perf_counter() - begin
+    seconds = []
+    for _ in range(1 if first > 5 else repeats):
+        begin = time.perf_counter()
+        jax.block_until_ready(compiled(dynamic))
+        seconds.append(time.perf_counter() - begin)
+    peak = memory.temp_size_in_bytes + memory.output_size_in_bytes + memory.argument_size_in_bytes
+    return {"seconds": float(np.median(seconds)), "memory_bytes": float(peak)}
+
+
+def compare(d: int, n: int, coupling: str, repeats: int, seed: int) -> dict[str, Any]:
+    """One row of the table."""
+    problem = make_problem(d, n, coupling, seed)
+    pair = (problem.y, problem.y_next)
+    sides = {
+        "step": (
+            (eqx.filter_value_and_grad(our_loss), (problem.ours, *pair)),
+            (jax.value_and_grad(lambda p, y, z: dense_loss(p, y, z, coupling)), (problem.dense, *pair)),
+        ),
+        "propagate": (
+            (lambda parts, start: our_propagate(parts, start), (problem.ours, jnp.asarray(problem.start))),
+            (lambda p, start: dense_propagate(p, start, STEPS, coupling), (problem.dense, jnp.asarray(problem.start))),
+        ),
+    }
+    row: dict[str, Any] = {"d": d, "n": n, "coupling": coupling}
+    values = our_loss(problem.ours, *pair), dense_loss(problem.dense, *pair, coupling)
+    row["loss_difference"] = float(abs(values[0] - values[1]))
+    for name, (ours, dense) in sides.items():
+        fast, slow = measure(*ours, repeats), measure(*dense, repeats)
+        row[name] = {"ours": fast, "dense": slow, "ratio": slow["seconds"] / fast["seconds"]}
+    pairs = n if coupling == "linear" else n * (n + 1) // 2
+    whole = n if coupling == "linear" else n * n
+    row["table"] = {"ours_bytes": 8 * pairs**2, "dense_bytes": 8 * whole**2, "share": (pairs / whole) ** 2}
+    return row
+
+
+def environment(seed: int) -> dict[str, Any]:
+    """What the figures depend on."""
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        commit = "unknown"
+    return {
+        "sosmarkov": sm.__version__,
+        "jax": jax.__version__,
+        "equinox": eqx.__version__,
+        "python": platform.python_version(),
+        "device": str(jax.devices()[0]),
+        "cores": os.cpu_count(),
+        "commit": commit,
+        "seed": seed,
+    }
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Whole or not at all: a temporary file, synced, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def show(row: dict[str, Any]) -> str:
+    """A line of the table."""
+    cells = [f"{row['coupling']:<7} {row['d']:>2} {row['n']:>3}"]
+    for name in ("step", "propagate"):
+        ours, dense = row[name]["ours"], row[name]["dense"]
+        cells.append(
+            f"{1e3 * ours['seconds']:>8.2f} {1e3 * dense['seconds']:>9.1f} {row[name]['ratio']:>7.1f}x"
+            f" {ours['memory_bytes'] / 2**20:>7.1f} {dense['memory_bytes'] / 2**20:>8.1f}"
+        )
+    return "  ".join([*cells, f"{row['table']['share']:>6.3f}", f"{row['loss_difference']:.0e}"])
+
+
+def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, seconds instead of minutes")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("results/bench_core.json"))
+    options = parser.parse_args(arguments)
+
+    print(f"training step: value and gradient, batch {BATCH}; propagation: {STEPS} steps; both with normalisation.")
+    print("ms ours | ms dense | ratio | MiB ours | MiB dense, for each; then table share and loss difference\n")
+    print(f"{'':<16}{'training step':^46}{'propagation':^46}")
+    rows = []
+    for d, n in QUICK_SIZES if options.quick else SIZES:
+        for coupling in COUPLINGS:
+            row = compare(d, n, coupling, options.repeats, options.seed)
+            rows.append(row)
+            print(show(row), flush=True)
+    write(options.out, {"environment": environment(options.seed), "rows": rows})
+    print(f"\nwritten: {options.out}")
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Documentation and examples run: every python block of every page, every example."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
+def test_python_blocks_of_a_page_run(page):
+    code = "\n".join(BLOCK.findall(page.read_text()))
+    exec(compile(code, str(page), "exec"), {"__name__": "page"})  # noqa: S102
+
+
+def test_readme_opens_with_the_two_commands():
+    text = (ROOT / "README.md").read_text()
+    assert text.index("make demo") < text.index("make test") < text.index("```python")
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_demo_agrees_with_simulation_and_writes_its_figure(tmp_path):
+    script = ROOT / "examples" / "hand_built_process.py"
+    command = [sys.executable, str(script), "--out", str(tmp_path), "--count", "2000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "hand_built_process.png").stat().st_size > 10_000
+    assert "after 10^6 steps" in done.stdout
+
+
+def test_the_benchmark_runs_at_small_size_and_agrees_with_the_dense_reference(tmp_path):
+    script = ROOT / "benchmarks" / "core.py"
+    out = tmp_path / "bench.json"
+    command = [sys.executable, str(script), "--quick", "--repeats", "1", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    import json
+
+    rows = json.loads(out.read_text())["rows"]
+    assert len(rows) == 6
+    assert all(row["loss_difference"] < 1e-9 for row in rows)
+
+
+def test_benchmark_page_is_made_from_the_results_file():
+    command = [sys.executable, str(ROOT / "benchmarks" / "page.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
