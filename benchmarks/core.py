@@ -26,6 +26,7 @@ from dense_reference import propagate as dense_propagate
 
 import sosmarkov as sm
 from sosmarkov.inference import propagate as propagation
+from sosmarkov.numerics import pack
 
 SIZES = [(2, 25), (6, 17), (12, 20), (6, 40)]
 QUICK_SIZES = [(1, 4), (2, 5)]
@@ -57,7 +58,8 @@ def make_problem(d: int, n: int, coupling: str, seed: int) -> Problem:
     else:
         weights = 0.5 + rng.random(n)
         ours, parts = sm.Linear(weights), (weights,)
-    dense = Parameters(*map(jnp.asarray, exponents), tuple(map(jnp.asarray, parts)))
+    left, right, left_next, right_next = map(jnp.asarray, exponents)
+    dense = Parameters(left, right, left_next, right_next, tuple(map(jnp.asarray, parts)))
     start = np.ones(n) if coupling == "linear" else np.eye(n)
     y, y_next = (jnp.asarray(rng.uniform(0.02, 0.98, (BATCH, d))) for _ in range(2))
     return Problem((phi, psi, ours), dense, start, y, y_next)
@@ -70,18 +72,16 @@ def our_loss(parts: Any, y: jax.Array, y_next: jax.Array) -> jax.Array:
 
 
 def our_propagate(parts: Any, start: jax.Array) -> jax.Array:
-    """Coefficients of h after each step, normalisation included."""
+    """Coefficients of h after each step from given ones, normalisation included."""
     transition = sm.Transition(*parts)
-    form = sm.LinearForm if isinstance(parts[2], sm.Linear) else sm.SquaredForm
-    initial = sm.MarkovProcess(transition, form(transition.psi, start)).initial
-    return propagation.propagate(transition, initial, STEPS)
+    return propagation.repeat(transition, start if start.ndim == 1 else pack(start), STEPS)
 
 
 def measure(function: Callable[..., Any], arguments: tuple, repeats: int) -> dict[str, float]:
     """Median seconds a call after compilation, and the compiled program's memory."""
     dynamic, static = eqx.partition(arguments, eqx.is_array)
     compiled = jax.jit(lambda dynamic: function(*eqx.combine(dynamic, static))).lower(dynamic).compile()
-    memory = compiled.memory_analysis()
+    memory: Any = compiled.memory_analysis()
     begin = time.perf_counter()
     jax.block_until_ready(compiled(dynamic))
     first = time.perf_counter() - begin
@@ -112,7 +112,7 @@ def compare(d: int, n: int, coupling: str, repeats: int, seed: int) -> dict[str,
     values = our_loss(problem.ours, *pair), dense_loss(problem.dense, *pair, coupling)
     row["loss_difference"] = float(abs(values[0] - values[1]))
     for name, (ours, dense) in sides.items():
-        fast, slow = measure(*ours, repeats), measure(*dense, repeats)
+        fast, slow = (measure(function, inputs, repeats) for function, inputs in (ours, dense))
         row[name] = {"ours": fast, "dense": slow, "ratio": slow["seconds"] / fast["seconds"]}
     pairs = n if coupling == "linear" else n * (n + 1) // 2
     whole = n if coupling == "linear" else n * n

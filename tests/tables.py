@@ -56,7 +56,7 @@ FAMILIES = {
     "gaussian": Family(
         lambda rng, n, d: sm.GaussianBasis(rng.normal(size=(n, d)), _spread(d) * (0.5 + rng.random((n, d)))),
         _gaussian,
-        lambda: oracles.gauss_legendre(-12.0, 12.0, 12),
+        lambda: oracles.gauss_legendre(-12.0, 12.0, 12, 22),
         lambda rng, count, d: 3.0 * rng.normal(size=(count, d)),
     ),
     "gaussian-full": Family(
@@ -64,7 +64,7 @@ FAMILIES = {
             rng.normal(size=(n, d)), _spread(d) ** 2 * _random_covariance(rng, n, d)
         ),
         _full,
-        lambda: oracles.gauss_legendre(-14.0, 14.0, 14),
+        lambda: oracles.gauss_legendre(-13.0, 13.0, 13, 22),
         lambda rng, count, d: 3.0 * rng.normal(size=(count, d)),
     ),
     "beta": Family(
@@ -115,6 +115,14 @@ COMBINATIONS = [
     for family in FAMILIES
     for coupling in COUPLINGS
     if not (family in SIGNED and coupling == "linear")
+]
+
+# Every family once, every coupling more than once: where the full product would only repeat compilation.
+SELECTION = [(family, "kraus") for family in FAMILIES] + [
+    ("gaussian", "paired"),
+    ("gaussian", "linear"),
+    ("beta", "paired"),
+    ("exponential", "linear"),
 ]
 
 

@@ -227,7 +227,7 @@ class Paired(Coupling):
     def normalise(self, phi: Basis, E: Float[Array, "p q"]) -> PairedKernel:
         """A = Q o G(A) / lambda; then f uses Q / lambda."""
         L = self.factor
-        result = perron(L @ L.T, E, self.max_iterations)
+        result: PerronResult = perron(L @ L.T, E, self.max_iterations)  # type: ignore[assignment]
         g = SquaredForm(phi, matrix=result.A)
         scaled = L / jnp.sqrt(result.eigenvalue)
         return PairedKernel(g=g, factor=scaled, residual=result.residual, perron=result)

@@ -72,7 +72,7 @@ class CheckReport(NamedTuple):
 def examine(transition: Transition, initial: Belief) -> CheckReport:
     """Measure a process; see `CheckReport`."""
     kernel = transition.kernel
-    M = kernel.g.coefficients @ transition.overlap
+    M = eqx.filter_jit(lambda t: t.g.coefficients @ t.overlap)(transition)
     iterations, converged = 0, True
     if isinstance(kernel, PairedKernel):
         iterations, converged = int(kernel.perron.iterations), bool(kernel.perron.converged)

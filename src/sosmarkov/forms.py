@@ -87,7 +87,7 @@ class SquaredForm(Form):
             self.matrix = self.factor @ self.factor.T
         else:
             self.matrix = checks.parameter(matrix, "matrix", (n, n))  # type: ignore[arg-type]
-            self.factor = psd_factor(self.matrix)
+            self.factor = eqx.filter_jit(psd_factor)(self.matrix)
             _require_semidefinite(self.matrix, self.factor)
 
     @classmethod
@@ -190,6 +190,7 @@ def overlap_table(g: Form, h: Form, lower: Array | None = None, upper: Array | N
     return g.basis.overlap(g.terms, h.terms, lower=lower, upper=upper)
 
 
+@eqx.filter_jit
 def product_mass(g: Form, h: Form) -> Float[Array, ""]:
     """Int g h."""
     return g.coefficients @ overlap_table(g, h) @ h.coefficients

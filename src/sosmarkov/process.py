@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import Any, overload
 
 import equinox as eqx
 import jax
@@ -61,10 +61,13 @@ class MarkovProcess(eqx.Module):
 
     initial: Belief
     transition: Transition
+    # What training did, where it was trained; a record, not part of the mathematics.
+    history: Any = eqx.field(static=True)
 
-    def __init__(self, transition: Transition, initial: Belief | Form | ArrayLike):
+    def __init__(self, transition: Transition, initial: Belief | Form | ArrayLike, *, history: Any = None):
         self.transition = transition
         self.initial = self._start(initial)
+        self.history = history
 
     @property
     def dim(self) -> int:
@@ -120,13 +123,14 @@ class MarkovProcess(eqx.Module):
             initial = KnownState(initial)
         if initial.dim != self.dim:
             raise ValueError(f"Expected an initial belief over {self.dim} coordinates, got {initial.dim}.")
-        if isinstance(initial, ProductBelief) and not bool(eqx.tree_equal(initial.g, self.transition.g)):
+        if isinstance(initial, ProductBelief) and not _same(initial.g, self.transition.g):
             raise ValueError(
                 "Expected a belief of this process (its factor g divides out), got one of another process."
             )
         if isinstance(initial, KnownState):
             y, _ = self.transform.forward(initial.state)
-            if not bool(self.transition.phi.inside(y)):
+            inside = self.transition.phi.inside(y)
+            if checks.is_concrete(inside) and not bool(inside):
                 raise ValueError(
                     f"Expected a known state inside the domain, got {initial.state}, which is {y} in model"
                     f" space ({self.transition.phi.lower} to {self.transition.phi.upper})."
@@ -134,7 +138,14 @@ class MarkovProcess(eqx.Module):
         return initial
 
 
+@eqx.filter_jit
 def belief_from(transition: Transition, coefficients: Float[Array, " q"]) -> ProductBelief:
     """The belief g h with these coefficients of h over the terms of psi."""
     h = transition.kernel.form(transition.psi, coefficients)
     return ProductBelief(g=transition.g, h=h, transform=transition.transform)
+
+
+def _same(one: Form, other: Form) -> bool:
+    """Whether two forms are equal, as far as their values can be looked at."""
+    equal = eqx.tree_equal(one, other)
+    return not checks.is_concrete(jnp.asarray(equal)) or bool(equal)

@@ -1,5 +1,6 @@
 """Every integral a family offers, against quadrature of independently written functions."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +27,7 @@ def setting(name, d, seed=0):
 def test_functions_match_their_formula_with_unit_norm(name, d):
     basis, points, _, values = setting(name, d)
     chosen = slice(None, None, max(1, len(points) // 500))
-    found = jax.vmap(basis.evaluate)(points[chosen])
+    found = jax.jit(jax.vmap(basis.evaluate))(points[chosen])
     np.testing.assert_allclose(found.sign * np.exp(found.log_abs), values[chosen], rtol=1e-11, atol=1e-300)
 
 
@@ -34,7 +35,7 @@ def test_functions_match_their_formula_with_unit_norm(name, d):
 @pytest.mark.parametrize("d", [1, 2])
 def test_overlaps_of_two_to_five_functions_match_quadrature(name, d):
     basis, _, weights, f = setting(name, d)
-    one, two = basis.terms(1), basis.terms(2)
+    one, two = eqx.filter_jit(lambda b: (b.terms(1), b.terms(2)))(basis)
     rows, columns = np.triu_indices(N)
     pairs = f[:, rows] * f[:, columns]
     cases = [
@@ -45,7 +46,8 @@ def test_overlaps_of_two_to_five_functions_match_quadrature(name, d):
     ]
     for groups, expected in cases:
         scale = np.max(np.abs(expected))
-        np.testing.assert_allclose(basis.overlap(*groups), expected, rtol=1e-10, atol=1e-12 * scale)
+        found = eqx.filter_jit(lambda groups: basis.overlap(*groups))(groups)
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12 * scale)
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "gaussian-full"])
@@ -62,7 +64,9 @@ def test_overlaps_over_boxes_match_quadrature(name, d):
     rows, columns = np.triu_indices(N)
     pairs = values[:, rows] * values[:, columns]
     expected = np.einsum("x,xp,xq->pq", box_weights, pairs, pairs)
-    found = basis.overlap(basis.terms(2), basis.terms(2), lower=jnp.asarray(low), upper=jnp.asarray(high))
+    found = eqx.filter_jit(lambda b, low, high: b.overlap(b.terms(2), b.terms(2), lower=low, upper=high))(
+        basis, jnp.asarray(low), jnp.asarray(high)
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12 * np.max(np.abs(expected)))
 
 
@@ -73,7 +77,7 @@ def test_moments_match_quadrature(name):
     pairs = f[:, rows] * f[:, columns]
     w = np.random.default_rng(1).normal(size=(len(rows), len(rows)))
     density = np.einsum("xp,pq,xq->x", pairs, w, pairs) * weights
-    first, second = basis.contract_moments(basis.terms(2), basis.terms(2), jnp.asarray(w))
+    first, second = eqx.filter_jit(lambda b, w: b.contract_moments(b.terms(2), b.terms(2), w))(basis, jnp.asarray(w))
     scale = np.sum(np.abs(density))
     np.testing.assert_allclose(first, density @ points, rtol=1e-9, atol=1e-11 * scale)
     np.testing.assert_allclose(second, np.einsum("x,xi,xj->ij", density, points, points), rtol=1e-9, atol=1e-11 * scale)
@@ -85,10 +89,13 @@ def test_marginalised_terms_match_quadrature(name, kept):
     basis, points, weights, f = setting(name, 2)
     rows, columns = np.triu_indices(N)
     w = np.random.default_rng(1).normal(size=(len(rows), len(rows)))
-    left, right, reduced = basis.marginalise(basis.terms(2), basis.terms(2), jnp.asarray(w), kept)
+    left, right, reduced = eqx.filter_jit(lambda b, w: b.marginalise(b.terms(2), b.terms(2), w, kept))(
+        basis, jnp.asarray(w)
+    )
     rest = basis.restrict(kept)
-    line = points.reshape(int(np.sqrt(len(points))), -1, 2)[::40, 0, 0]
+    line = np.quantile(points[:, 0], np.linspace(0.3, 0.7, 8))
 
+    @jax.jit
     def value(y):
         values = []
         for terms in (left, right):
@@ -97,6 +104,7 @@ def test_marginalised_terms_match_quadrature(name, kept):
         return values[0] @ reduced @ values[1]
 
     nodes, node_weights = FAMILIES[name].rule()
+    norm = np.sqrt(weights @ FAMILIES[name].function(basis, points) ** 2)
     for y in line:
         if len(kept) == 1:
             full = np.zeros((len(nodes), 2))
@@ -104,7 +112,6 @@ def test_marginalised_terms_match_quadrature(name, kept):
             at, expected_weights = jnp.asarray([y]), node_weights
         else:
             full, at, expected_weights = np.array([[0.7 * y, y]]), jnp.asarray([y, 0.7 * y]), np.ones(1)
-        norm = np.sqrt(weights @ FAMILIES[name].function(basis, points) ** 2)
         g = FAMILIES[name].function(basis, full) / norm
         pairs = g[:, rows] * g[:, columns]
         terms = np.einsum("x,xp,pq,xq->pq", expected_weights, pairs, w, pairs)
@@ -124,7 +131,7 @@ def test_gradients_of_tables_match_finite_differences(name):
         return jnp.sum(weights * phi.overlap(phi.terms(2), psi.terms(2)))
 
     total_jit = jax.jit(total)
-    gradients = jax.grad(total)(leaves)
+    gradients = jax.jit(jax.grad(total))(leaves)
     for index, leaf in enumerate(leaves):
 
         def at(values, index=index):
@@ -139,7 +146,7 @@ def test_draws_from_a_product_have_its_moments(name):
     rng = np.random.default_rng(5)
     basis, terms = FAMILIES[name].make(rng, 2, 2).envelope()
     theta = jax.tree.map(lambda leaf: leaf[0], basis.multiply(terms.theta, terms.theta))
-    draws = jax.vmap(lambda key: basis.sample_term(key, theta))(jax.random.split(jax.random.key(0), 40_000))
+    draws = jax.jit(jax.vmap(lambda key: basis.sample_term(key, theta)))(jax.random.split(jax.random.key(0), 40_000))
     one = jax.tree.map(lambda leaf: leaf[:1], basis.products(terms, 1))
     mass = basis.overlap(one, one)
     mean, second = basis.contract_moments(one, one, 1.0 / mass)

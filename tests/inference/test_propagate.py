@@ -8,11 +8,11 @@ import pytest
 import oracles
 import sosmarkov as sm
 from sosmarkov.inference import propagate as propagation
-from tables import COMBINATIONS, FAMILIES, make_process
+from tables import FAMILIES, SELECTION, make_process
 
 
 @pytest.mark.parametrize("d", [1, 2])
-@pytest.mark.parametrize(("family", "coupling"), COMBINATIONS)
+@pytest.mark.parametrize(("family", "coupling"), SELECTION)
 def test_chapman_kolmogorov_by_quadrature(family, coupling, d):
     process = make_process(family, coupling, d, seed=2)
     beliefs = process.propagate(3)

@@ -65,14 +65,15 @@ class ExponentialBasis(IntervalBasis):
 
     def log_moment_1d(self, theta: Array, power: int) -> tuple[Array, Array]:
         """Moments about the middle from derivatives of log sinhc, then shifted."""
-        middle, half = 0.5 * (self.lower + self.upper), 0.5 * (self.upper - self.lower)
+        lower, upper = self.bounds(None, None)
+        middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
         z = theta * half
         first = half * langevin(z)
         expected = middle + first
         if power == 2:
             expected = expected**2 + half**2 * langevin_slope(z)
         log_abs, sign = log_and_sign(expected)
-        return exponential_log_integral(theta, *self.bounds(None, None)) + log_abs, sign
+        return exponential_log_integral(theta, lower, upper) + log_abs, sign
 
     def sample_1d(self, key: PRNGKeyArray, theta: Array) -> Float[Array, " d"]:
         """Inverse distribution function."""

@@ -148,8 +148,12 @@ class ProductBasis(Basis):
 
         def at_nodes(theta: Theta) -> Array:
             nodes = jnp.broadcast_to(observable.nodes[:, None], (observable.nodes.size, self.dim))
-            log_abs, sign = jax.vmap(lambda y: self.log_abs_1d(theta, y))(nodes)
-            return sign * jnp.exp(log_abs)
+
+            def one(y: Array) -> Array:
+                log_abs, sign = self.log_abs_1d(theta, y)
+                return sign * jnp.exp(log_abs)
+
+            return jax.vmap(one)(nodes)
 
         weight = observable.weights[:, None] * observable.values**power
         table = jnp.einsum("tpd,td,tqd->pqd", at_nodes(left), weight, at_nodes(right))

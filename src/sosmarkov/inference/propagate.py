@@ -30,17 +30,21 @@ def step(transition: Transition, C: Float[Array, " q"]) -> Float[Array, " q"]:
     return transition.kernel.push(transition.overlap @ C)
 
 
-@eqx.filter_jit
-def propagate(transition: Transition, initial: Belief, steps: int) -> Float[Array, "k q"]:
-    """C_1, ..., C_steps by one scan."""
-    first = first_coefficients(transition, initial)
+def repeat(transition: Transition, C: Float[Array, " q"], steps: int) -> Float[Array, "k q"]:
+    """The coefficients after 1, ..., steps further steps."""
 
     def advance(C: Array, _: None) -> tuple[Array, Array]:
         C_next = step(transition, C)
         return C_next, C_next
 
-    _, later = lax.scan(advance, first, None, length=steps - 1)
-    return jnp.concatenate([first[None], later])
+    return lax.scan(advance, C, None, length=steps)[1]
+
+
+@eqx.filter_jit
+def propagate(transition: Transition, initial: Belief, steps: int) -> Float[Array, "k q"]:
+    """C_1, ..., C_steps by one scan."""
+    first = first_coefficients(transition, initial)
+    return jnp.concatenate([first[None], repeat(transition, first, steps - 1)])
 
 
 @eqx.filter_jit
