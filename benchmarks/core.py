@@ -29,7 +29,7 @@ from sosmarkov.inference import propagate as propagation
 from sosmarkov.numerics import pack
 
 SIZES = [(2, 25), (6, 17), (12, 20), (6, 40)]
-QUICK_SIZES = [(1, 4), (2, 5)]
+QUICK_SIZES = [(2, 5)]
 COUPLINGS = ["paired", "kraus", "linear"]
 BATCH, STEPS, RANK = 512, 10, 8
 

@@ -2,5 +2,5 @@
 
 from hypothesis import settings
 
-settings.register_profile("exact", deadline=None, max_examples=10, derandomize=True)
+settings.register_profile("exact", deadline=None, max_examples=6, derandomize=True)
 settings.load_profile("exact")

@@ -47,6 +47,17 @@ def finite_difference(function: Callable[[np.ndarray], float], at: np.ndarray, s
     return gradient
 
 
+def assert_gradients(value: Callable[[list], float], leaves: list, gradients: list, atol: float) -> None:
+    """Every leaf's gradient against central differences of the value, within 1e-5 relative."""
+    for index, leaf in enumerate(leaves):
+
+        def at(entries: np.ndarray, index: int = index) -> float:
+            return float(value([*leaves[:index], entries, *leaves[index + 1 :]]))
+
+        expected = finite_difference(at, np.asarray(leaf))
+        np.testing.assert_allclose(gradients[index], expected, rtol=1e-5, atol=atol)
+
+
 def dense_table(phi: np.ndarray, psi: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """E[(ij), (kl)] = int phi_i phi_j psi_k psi_l as an n^2 x m^2 matrix, from values at nodes."""
     n, m = phi.shape[1], psi.shape[1]

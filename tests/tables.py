@@ -105,6 +105,7 @@ def _triangle(rng: Rng, n: int) -> np.ndarray:
 
 COUPLINGS = {
     "kraus": lambda rng, n, m: sm.Kraus(rng.normal(size=(n, m, 4)), _triangle(rng, n)),
+    "kraus-background": lambda rng, n, m: sm.Kraus(rng.normal(size=(n, m, 4)), _triangle(rng, n), background=0.2),
     "paired": lambda rng, n, m: sm.Paired(_triangle(rng, n)),
     "linear": lambda rng, n, m: sm.Linear(0.1 + rng.random(n)),
 }
@@ -115,10 +116,12 @@ COMBINATIONS = [
     for family in FAMILIES
     for coupling in COUPLINGS
     if not (family in SIGNED and coupling == "linear")
+    and not (coupling == "kraus-background" and family not in ("gaussian", "fourier"))
 ]
 
 # Every family once, every coupling more than once: where the full product would only repeat compilation.
 SELECTION = [(family, "kraus") for family in FAMILIES] + [
+    ("gaussian", "kraus-background"),
     ("gaussian", "paired"),
     ("gaussian", "linear"),
     ("beta", "paired"),

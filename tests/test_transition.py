@@ -76,7 +76,7 @@ UNIT_BOX = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-@pytest.mark.parametrize(("family", "coupling"), COMBINATIONS)
+@pytest.mark.parametrize(("family", "coupling"), SELECTION)
 def test_densities_in_data_space_integrate_to_one_under_every_transform(family, coupling, name):
     onto_box = name in ("gaussian_cdf", "chain")
     if onto_box and family not in UNIT_BOX:
@@ -122,15 +122,7 @@ def test_gradient_of_the_log_likelihood_matches_finite_differences(family, coupl
         t = sm.Transition(phi, psi, coupling)
         return jnp.mean(jax.vmap(t.log_prob_model)(y[1:], y[:-1]))
 
-    loss_jit = jax.jit(loss)
-    gradients = jax.jit(jax.grad(loss))(leaves)
-    for index, leaf in enumerate(leaves):
-
-        def at(values, index=index):
-            return float(loss_jit([*leaves[:index], jnp.asarray(values), *leaves[index + 1 :]]))
-
-        expected = oracles.finite_difference(at, np.asarray(leaf))
-        np.testing.assert_allclose(gradients[index], expected, rtol=1e-5, atol=2e-8)
+    oracles.assert_gradients(jax.jit(loss), leaves, jax.jit(jax.grad(loss))(leaves), atol=2e-8)
 
 
 @pytest.mark.parametrize(("family", "coupling"), SELECTION)

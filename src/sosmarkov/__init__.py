@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from sosmarkov.couplings import Kraus, Linear, Paired
     from sosmarkov.diagnostics import CheckReport
     from sosmarkov.forms import LinearForm, PlainConditional, SquaredForm
+    from sosmarkov.learning.fit import fit
+    from sosmarkov.learning.loop import History, TrainingError
     from sosmarkov.process import Beliefs, MarkovProcess
     from sosmarkov.transforms import Affine, Chain, GaussianCDF, Identity, Standardize, Transform
     from sosmarkov.transition import NormalisationWarning, Transition
@@ -45,6 +47,8 @@ _ROOMS = {
     "couplings": ("Kraus", "Linear", "Paired"),
     "diagnostics": ("CheckReport",),
     "forms": ("LinearForm", "PlainConditional", "SquaredForm"),
+    "learning.fit": ("fit",),
+    "learning.loop": ("History", "TrainingError"),
     "process": ("Beliefs", "MarkovProcess"),
     "transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
     "transition": ("NormalisationWarning", "Transition"),

@@ -113,7 +113,8 @@ def _gains(transition: Transition, M: Array) -> np.ndarray:
     kernel = transition.kernel
     if isinstance(kernel, KrausKernel):
         gram = unpack(M, transition.psi.size)
-        return np.linalg.eigvalsh(np.asarray(jnp.einsum("imr,mk,jkr->ij", kernel.K, gram, kernel.K)))
+        gains = np.linalg.eigvalsh(np.asarray(jnp.einsum("imr,mk,jkr->ij", kernel.K, gram, kernel.K)))
+        return (1.0 - kernel.background) * gains + kernel.background
     if isinstance(kernel, LinearKernel):
         return np.asarray(kernel.b * M / kernel.g.weights)
     assert isinstance(kernel, PairedKernel)

@@ -89,22 +89,17 @@ class Identity(Transform):
         return Split(jnp.eye(self.length), jnp.zeros(self.length), None)
 
 
-class Standardize(Transform):
-    """y = (x - mean) / std per coordinate.
+class LocationScale(Transform):
+    """What maps of z = (x - mean) / std per coordinate share."""
 
-    Args:
-        mean: Shape (d,).
-        std: Shape (d,), positive.
-    """
+    mean: eqx.AbstractVar[Float[Array, " d"]]
+    std: eqx.AbstractVar[Float[Array, " d"]]
 
-    mean: Float[Array, " d"]
-    std: Float[Array, " d"]
-
-    def __init__(self, mean: ArrayLike, std: ArrayLike):
-        self.mean, self.std = _centre_and_width(mean, std)
+    @abstractmethod
+    def __init__(self, mean: ArrayLike, std: ArrayLike): ...
 
     @classmethod
-    def fit(cls, x: ArrayLike) -> Standardize:
+    def fit(cls, x: ArrayLike) -> LocationScale:
         """Mean and standard deviation of data of shape (N, d)."""
         return cls(*_moments(x))
 
@@ -118,6 +113,26 @@ class Standardize(Transform):
         """True."""
         return True
 
+    def select(self, kept: tuple[int, ...]) -> LocationScale:
+        """The map of some coordinates."""
+        where = np.asarray(kept)
+        return type(self)(self.mean[where], self.std[where])
+
+
+class Standardize(LocationScale):
+    """y = (x - mean) / std per coordinate.
+
+    Args:
+        mean: Shape (d,).
+        std: Shape (d,), positive.
+    """
+
+    mean: Float[Array, " d"]
+    std: Float[Array, " d"]
+
+    def __init__(self, mean: ArrayLike, std: ArrayLike):
+        self.mean, self.std = _centre_and_width(mean, std)
+
     def forward(self, x: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """((x - mean) / std, -sum log std)."""
         return (x - self.mean) / self.std, -jnp.sum(jnp.log(self.std))
@@ -125,11 +140,6 @@ class Standardize(Transform):
     def inverse(self, y: Float[Array, " d"]) -> Float[Array, " d"]:
         """Mean + std y."""
         return self.mean + self.std * y
-
-    def select(self, kept: tuple[int, ...]) -> Standardize:
-        """The map of some coordinates."""
-        where = np.asarray(kept)
-        return Standardize(self.mean[where], self.std[where])
 
     def split(self) -> Split:
         """A diagonal affine map."""
@@ -203,7 +213,7 @@ class Affine(Transform):
         return Split(self.matrix, self.mean, None)
 
 
-class GaussianCDF(Transform):
+class GaussianCDF(LocationScale):
     """u = Phi((x - mean) / std) per coordinate: R^d to the unit box, the paper's choice.
 
     In double precision u rounds to one beyond 8.2 standard deviations above the mean; the density
@@ -220,21 +230,6 @@ class GaussianCDF(Transform):
     def __init__(self, mean: ArrayLike, std: ArrayLike):
         self.mean, self.std = _centre_and_width(mean, std)
 
-    @classmethod
-    def fit(cls, x: ArrayLike) -> GaussianCDF:
-        """Mean and standard deviation of data of shape (N, d)."""
-        return cls(*_moments(x))
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates."""
-        return self.mean.shape[0]
-
-    @property
-    def coordinatewise(self) -> bool:
-        """True."""
-        return True
-
     def forward(self, x: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """(Phi(z), sum log N(z; 0, 1) - log std) with z = (x - mean) / std."""
         z = (x - self.mean) / self.std
@@ -244,11 +239,6 @@ class GaussianCDF(Transform):
     def inverse(self, y: Float[Array, " d"]) -> Float[Array, " d"]:
         """Mean + std Phi^{-1}(u)."""
         return self.mean + self.std * ndtri(y)
-
-    def select(self, kept: tuple[int, ...]) -> GaussianCDF:
-        """The map of some coordinates."""
-        where = np.asarray(kept)
-        return GaussianCDF(self.mean[where], self.std[where])
 
     def split(self) -> Split:
         """No affine part; integrals over u by Gauss-Legendre nodes in z, where they are smooth."""

@@ -53,14 +53,14 @@ class Basis(eqx.Module):
         """Number of coordinates d."""
 
     @property
-    @abstractmethod
     def lower(self) -> np.ndarray:
-        """Lower end of the domain per coordinate, shape (d,), -inf allowed; a fixed fact, not traced."""
+        """Lower end of the domain per coordinate, shape (d,); a fixed fact, not traced. R^d unless a family says."""
+        return np.full(self.dim, -np.inf)
 
     @property
-    @abstractmethod
     def upper(self) -> np.ndarray:
         """Upper end of the domain per coordinate, shape (d,)."""
+        return np.full(self.dim, np.inf)
 
     @abstractmethod
     def natural(self) -> Theta:

@@ -14,7 +14,7 @@ from sosmarkov import checks
 from sosmarkov.bases.parametrise import LEAST_EXPONENT, above, unbounded
 from sosmarkov.bases.product import ProductBasis, positive
 from sosmarkov.checks import ArrayLike
-from sosmarkov.special import log_beta, log_beta_between
+from sosmarkov.special import log_beta, log_beta_between, log_one_minus
 
 
 class BetaTheta(NamedTuple):
@@ -93,7 +93,7 @@ class BetaBasis(ProductBasis):
 
     def log_abs_1d(self, theta: BetaTheta, y: Array) -> tuple[Array, Array]:
         """Left log y + right log(1 - y)."""
-        return positive(theta.left * jnp.log(y) + theta.right * jnp.log1p(-y))
+        return positive(theta.left * jnp.log(y) + theta.right * log_one_minus(y))
 
     def log_integral_1d(self, theta: BetaTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """Log B(left + 1, right + 1), times the incomplete-beta share between the bounds."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
@@ -58,16 +58,6 @@ class GaussianBasis(ProductBasis):
         """Number of coordinates d."""
         return self.mean.shape[1]
 
-    @property
-    def lower(self) -> np.ndarray:
-        """-inf in every coordinate."""
-        return np.full(self.dim, -np.inf)
-
-    @property
-    def upper(self) -> np.ndarray:
-        """Inf in every coordinate."""
-        return np.full(self.dim, np.inf)
-
     def interior_point(self) -> Float[Array, " d"]:
         """The first centre."""
         return self.mean[0]
@@ -110,6 +100,15 @@ class GaussianBasis(ProductBasis):
     def sample_1d(self, key: PRNGKeyArray, theta: GaussianTheta) -> Float[Array, " d"]:
         """A normal draw."""
         return theta.mean + jax.random.normal(key, theta.mean.shape) / jnp.sqrt(theta.precision)
+
+    def with_broad(self, std: float) -> GaussianBasis:
+        """One more kernel at the origin with this width in every coordinate."""
+        mean = jnp.concatenate([self.mean, jnp.zeros((1, self.dim))])
+        return eqx.tree_at(
+            lambda b: (b.mean, b.log_std),
+            self,
+            (mean, jnp.concatenate([self.log_std, jnp.full((1, self.dim), jnp.log(std))])),
+        )
 
     def restrict(self, kept: tuple[int, ...]) -> GaussianBasis:
         """The kernels on some coordinates."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,16 +57,6 @@ class FullGaussianBasis(Basis):
     def dim(self) -> int:
         """Number of coordinates d."""
         return self.mean.shape[1]
-
-    @property
-    def lower(self) -> np.ndarray:
-        """-inf in every coordinate."""
-        return np.full(self.dim, -np.inf)
-
-    @property
-    def upper(self) -> np.ndarray:
-        """Inf in every coordinate."""
-        return np.full(self.dim, np.inf)
 
     def interior_point(self) -> Float[Array, " d"]:
         """The first centre."""
@@ -180,6 +171,12 @@ class FullGaussianBasis(Basis):
         """A normal draw."""
         noise = jax.random.normal(key, theta.mean.shape)
         return theta.mean + whitener(theta.precision).T @ noise
+
+    def with_broad(self, std: float) -> FullGaussianBasis:
+        """One more kernel at the origin with this width in every direction."""
+        mean = jnp.concatenate([self.mean, jnp.zeros((1, self.dim))])
+        raw = jnp.concatenate([self.raw_factor, -jnp.log(std) * jnp.eye(self.dim)[None]])
+        return eqx.tree_at(lambda b: (b.mean, b.raw_factor), self, (mean, raw))
 
     def restrict(self, kept: tuple[int, ...]) -> FullGaussianBasis:
         """Kernels with the covariance of some coordinates (marginal kernels, not slices)."""

@@ -1,0 +1,1 @@
+"""Benchmark systems and baselines: what the library is measured on and against."""

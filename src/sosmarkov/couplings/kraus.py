@@ -1,0 +1,165 @@
+"""The general coupling f = sum_r (phi^T K_r psi)^2, normalised through T = sum_r K_r M K_r^T."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+from sosmarkov import checks
+from sosmarkov.bases import Basis
+from sosmarkov.checks import ArrayLike
+from sosmarkov.couplings.base import Coupling, Kernel, raw_triangle, triangle
+from sosmarkov.forms import SquaredForm
+from sosmarkov.numerics import (
+    Scaled,
+    Signed,
+    inverse_root_near_identity,
+    pack,
+    unpack,
+    unpack_coefficients,
+    whitener,
+)
+
+
+class Kraus(Coupling):
+    """f = sum_r (phi(x)^T K_r psi(x'))^2 with K and A free.
+
+    A background share e mixes in a density that does not depend on x: p = (1 - e) p_Kraus + e p_b with
+    p_b(x') = g(x') psi_m(x')^2 / int g psi_m^2. It is of the same form (f_b = g(x) psi_m(x')^2 / int g psi_m^2),
+    so everything stays exact. With a broad last function of psi, an outlier costs tens of nats.
+
+    Args:
+        K: Shape (n, m, R), with m R >= n.
+        factor: L_A with A = L_A L_A^T, shape (n, n), lower triangular with a positive diagonal;
+            the identity where none is given.
+        background: The share e, at least zero and below one, of the last function of psi.
+    """
+
+    name: ClassVar[str] = "kraus"
+    order: ClassVar[int] = 2
+
+    K: Float[Array, "n m r"]
+    raw_factor: Float[Array, "n n"]
+    background: float = eqx.field(static=True)
+
+    def __init__(self, K: ArrayLike, factor: ArrayLike | None = None, *, background: float = 0.0):
+        if not 0.0 <= background < 1.0:
+            raise ValueError(f"Expected a background share of at least 0 and below 1, got {background}.")
+        self.background = float(background)
+        self.K = checks.parameter(K, "K", (None, None, None))
+        n, m, rank = self.K.shape
+        if m * rank < n:
+            raise ValueError(
+                f"Expected m * R >= n so that the kernel can be normalised, got n = {n}, m = {m}, R = {rank}."
+                f" Use a rank R of at least {-(-n // m)}."
+            )
+        self.raw_factor = raw_triangle(jnp.eye(n) if factor is None else factor, n, "factor")
+
+    @property
+    def factor(self) -> Float[Array, "n n"]:
+        """L_A."""
+        return triangle(self.raw_factor)
+
+    def check(self, phi: Basis, psi: Basis) -> None:
+        """K must have one row per function of phi, one column per function of psi."""
+        if self.K.shape[:2] != (phi.size, psi.size):
+            raise ValueError(f"Expected K of shape ({phi.size}, {psi.size}, R) for these bases, got {self.K.shape}.")
+
+    def normalise(self, phi: Basis, E: Float[Array, "p q"]) -> KrausKernel:
+        """S K_r with S T S^T = A, T = sum_r K_r M K_r^T, M = int g psi psi^T.
+
+        S = L_A W with W T W^T = I: the triangular factor of a QR of the stacked K_r M^(1/2), found
+        from T itself, so that a nearly singular M (psi with near-duplicates) is no obstacle; what
+        rounding leaves is removed by evaluating T again for the result and correcting.
+        """
+        L_A = self.factor
+        M = unpack(pack(L_A @ L_A.T) @ E, self.K.shape[1])
+
+        def total(K: Array) -> Array:
+            return jnp.einsum("imr,mk,jkr->ij", K, M, K)
+
+        K = jnp.einsum("ij,jmr->imr", whitener(total(self.K)), self.K)
+        left = jnp.zeros(())
+        for _ in range(2):
+            # T of the corrected K is the identity for all parameters: the correction is rounding,
+            # a constant to differentiation.
+            near_identity = lax.stop_gradient(total(K))
+            left = jnp.max(jnp.abs(near_identity - jnp.eye(len(near_identity))))
+            K = jnp.einsum("ij,jmr->imr", inverse_root_near_identity(near_identity), K)
+        return KrausKernel(
+            g=SquaredForm(phi, L_A), K=K, residual=left, background=self.background, background_mass=M[-1, -1]
+        )
+
+
+class KrausKernel(Kernel):
+    """Kraus operators of w = L_A^T phi: f = sum_r (w(x)^T K_r psi(x'))^2, sum_r K_r M K_r^T = I.
+
+    L_A is kept apart on purpose: g = ||w||^2 and f then share w, so whatever rounding does to w
+    cancels, and the mass of p(. | x) is one to the last digits however badly A is conditioned.
+    """
+
+    order: ClassVar[int] = 2
+    g: SquaredForm
+    K: Float[Array, "n m r"]
+    residual: Float[Array, ""]
+    background: float = eqx.field(static=True)
+    background_mass: Float[Array, ""]
+
+    def _w(self, phi: Signed) -> Scaled:
+        at_x = phi.scaled()
+        return Scaled(self.g.factor.T @ at_x.values, at_x.log_scale)
+
+    def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
+        """Log sum_r (w^T K_r psi)^2."""
+        left, right = self._w(phi), psi.scaled()
+        inner = jnp.einsum("n,nmr,m->r", left.values, self.K, right.values)
+        log_f = jnp.log(jnp.sum(inner**2)) + 2.0 * (left.log_scale + right.log_scale)
+        if self.background == 0:
+            return log_f
+        log_g = jnp.log(left.values @ left.values) + 2.0 * left.log_scale
+        log_b = log_g + 2.0 * psi.log_abs[-1] - jnp.log(self.background_mass)
+        return jnp.logaddexp(math.log1p(-self.background) + log_f, math.log(self.background) + log_b)
+
+    def mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
+        """w^T (sum_r K_r M K_r^T) w / w^T w."""
+        w = self._w(phi).values
+        inner = jnp.einsum("n,nmr->mr", w, self.K)
+        share = jnp.einsum("mr,mk,kr->", inner, unpack(M, self.K.shape[1]), inner) / (w @ w)
+        return (1.0 - self.background) * share + self.background * M[-1] / self.background_mass
+
+    def push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
+        """sum_r K_r^T (L_A^T P L_A) K_r."""
+        L_A = self.g.factor
+        P_matrix = L_A.T @ unpack(P, L_A.shape[0]) @ L_A
+        C = pack(jnp.einsum("imr,ij,jkr->mk", self.K, P_matrix, self.K))
+        if self.background == 0:
+            return C
+        # The trace is the belief's mass, all of which reaches the background with its share.
+        share = self.background * jnp.trace(P_matrix) / self.background_mass
+        return ((1.0 - self.background) * C).at[-1].add(share)
+
+    def pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
+        """L_A (sum_r K_r M K_r^T) L_A^T."""
+        L_A = self.g.factor
+        inner = jnp.einsum("imr,mk,jkr->ij", self.K, unpack(M, self.K.shape[1]), self.K)
+        inner = (1.0 - self.background) * inner
+        inner = inner + self.background * M[-1] / self.background_mass * jnp.eye(len(inner))
+        return pack(L_A @ inner @ L_A.T)
+
+    def form(self, psi: Basis, coefficients: Float[Array, " q"]) -> SquaredForm:
+        """psi^T C psi."""
+        return SquaredForm(psi, matrix=unpack_coefficients(coefficients, psi.size))
+
+    def form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
+        """The factor (K_r^T w)_r / ||w||: rank R."""
+        w = self._w(phi).values
+        factor = jnp.einsum("n,nmr->mr", w / jnp.sqrt(w @ w), self.K)
+        if self.background == 0:
+            return SquaredForm(psi, factor)
+        last = jnp.zeros((factor.shape[0], 1)).at[-1, 0].set(jnp.sqrt(self.background / self.background_mass))
+        return SquaredForm(psi, jnp.concatenate([math.sqrt(1.0 - self.background) * factor, last], axis=1))

@@ -1,0 +1,82 @@
+"""The linear coupling f = sum_i b_i phi_i psi_i over non-negative functions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from sosmarkov import checks
+from sosmarkov.bases import Basis
+from sosmarkov.checks import ArrayLike
+from sosmarkov.couplings.base import Coupling, Kernel, require_pairs
+from sosmarkov.forms import LinearForm, require_nonnegative
+from sosmarkov.numerics import (
+    Signed,
+)
+
+
+class Linear(Coupling):
+    """f = sum_i b_i phi_i(x) psi_i(x') over non-negative functions, g = a . phi, a > 0 free.
+
+    Args:
+        weights: a, shape (n,), positive.
+    """
+
+    name: ClassVar[str] = "linear"
+    order: ClassVar[int] = 1
+
+    log_weights: Float[Array, " n"]
+
+    def __init__(self, weights: ArrayLike):
+        weights = checks.parameter(weights, "weights", (None,))
+        checks.require_positive(weights, "weights")
+        self.log_weights = jnp.log(weights)
+
+    def check(self, phi: Basis, psi: Basis) -> None:
+        """Non-negative functions, one of psi for each of phi."""
+        require_nonnegative(phi)
+        require_pairs(self.log_weights.shape[0], phi, psi)
+
+    def normalise(self, phi: Basis, E: Float[Array, "p q"]) -> LinearKernel:
+        """b_i = a_i / (Omega^T a)_i with Omega = int phi psi^T."""
+        weights = jnp.exp(self.log_weights)
+        return LinearKernel(g=LinearForm(phi, weights), b=weights / (weights @ E), residual=jnp.zeros(()))
+
+
+class LinearKernel(Kernel):
+    """A finite Markov chain over i: gate a_i phi_i(x) / g(x), emission g psi_i b_i / a_i."""
+
+    order: ClassVar[int] = 1
+    g: LinearForm
+    b: Float[Array, " n"]
+    residual: Float[Array, ""]
+
+    def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
+        """Log sum_i b_i phi_i psi_i."""
+        products = (phi * psi).scaled()
+        return jnp.log(self.b @ products.values) + products.log_scale
+
+    def push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
+        """B o P."""
+        return self.b * P
+
+    def pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
+        """B o M."""
+        return self.b * M
+
+    def form(self, psi: Basis, coefficients: Float[Array, " q"]) -> LinearForm:
+        """C . psi."""
+        return LinearForm(psi, coefficients)
+
+    def form_from(self, psi: Basis, phi: Signed) -> LinearForm:
+        """B o phi / g."""
+        values = phi.scaled().values
+        return LinearForm(psi, self.b * values / (self.g.weights @ values))
+
+    def mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
+        """(b o M) . phi / a . phi."""
+        values = phi.scaled().values
+        return (self.b * M) @ values / (self.g.weights @ values)

@@ -1,0 +1,1 @@
+"""From data to a process: pairs, a start, objectives, one training loop."""
