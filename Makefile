@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test bench format lint clean
+.PHONY: demo test exhaustive bench format lint clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/hand_built_process.py --out demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+# Every family with every coupling in every property test: about twice as long.
+exhaustive: $(STAMP)
+	SOSMARKOV_EXHAUSTIVE=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/core.py $(ARGS)

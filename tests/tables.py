@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -119,7 +120,11 @@ COMBINATIONS = [
     and not (coupling == "kraus-background" and family not in ("gaussian", "fourier"))
 ]
 
-# Every family once, every coupling more than once: where the full product would only repeat compilation.
+# Every family and every coupling, where the full product would only repeat compilation. With
+# SOSMARKOV_EXHAUSTIVE=1 in the environment (`make exhaustive`) everything runs over COMBINATIONS.
+EXHAUSTIVE = os.environ.get("SOSMARKOV_EXHAUSTIVE") == "1"
+BRIEF = [(family, "kraus") for family in FAMILIES] + [("gaussian", "paired"), ("gaussian", "linear")]
+BRIEF = COMBINATIONS if EXHAUSTIVE else BRIEF
 SELECTION = [(family, "kraus") for family in FAMILIES] + [
     ("gaussian", "kraus-background"),
     ("gaussian", "paired"),
@@ -127,6 +132,7 @@ SELECTION = [(family, "kraus") for family in FAMILIES] + [
     ("beta", "paired"),
     ("exponential", "linear"),
 ]
+SELECTION = COMBINATIONS if EXHAUSTIVE else SELECTION
 
 
 def _affine(rng: Rng, d: int) -> sm.Affine:
@@ -142,13 +148,18 @@ TRANSFORMS = {
 }
 
 
+def make_parts(family: str, coupling: str, d: int, seed: int, n: int = 5) -> tuple:
+    """Two random bases of n functions and a coupling."""
+    rng = np.random.default_rng(seed)
+    make = FAMILIES[family].make
+    return make(rng, n, d), make(rng, n, d), COUPLINGS[coupling](rng, n, n)
+
+
 def make_transition(
     family: str, coupling: str, d: int, seed: int, n: int = 5, transform: sm.Transform | None = None
 ) -> sm.Transition:
     """A random transition of n functions in and out."""
-    rng = np.random.default_rng(seed)
-    make = FAMILIES[family].make
-    return sm.Transition(make(rng, n, d), make(rng, n, d), COUPLINGS[coupling](rng, n, n), transform)
+    return sm.Transition(*make_parts(family, coupling, d, seed, n), transform)
 
 
 def make_process(
