@@ -27,7 +27,7 @@ format: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 # uv where it is installed (seconds), plain venv and pip otherwise.
 $(STAMP): pyproject.toml
