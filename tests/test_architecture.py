@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "sosmarkov"
 ROOMS = [
     "_precision",
     "checks",
+    "files",
     "numerics",
     "special",
     "transforms",
@@ -24,6 +25,7 @@ ROOMS = [
     "inference",
     "diagnostics",
     "process",
+    "ensemble",
     "learning",
     "io",
     "bench",

@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from sosmarkov.belief import Belief, KnownState
     from sosmarkov.couplings import Kraus, Linear, Paired
     from sosmarkov.diagnostics import CheckReport
+    from sosmarkov.ensemble import Ensemble, MixtureBelief
     from sosmarkov.forms import LinearForm, PlainConditional, SquaredForm
     from sosmarkov.learning.fit import fit
-    from sosmarkov.learning.loop import History, TrainingError
+    from sosmarkov.learning.history import History
+    from sosmarkov.learning.loop import TrainingError
+    from sosmarkov.learning.stream import open_trajectories
+    from sosmarkov.learning.tune import Tuned, tune
     from sosmarkov.process import Beliefs, MarkovProcess
     from sosmarkov.transforms import Affine, Chain, GaussianCDF, Identity, Standardize, Transform
     from sosmarkov.transition import NormalisationWarning, Transition
@@ -46,9 +50,13 @@ _ROOMS = {
     "belief": ("Belief", "KnownState"),
     "couplings": ("Kraus", "Linear", "Paired"),
     "diagnostics": ("CheckReport",),
+    "ensemble": ("Ensemble", "MixtureBelief"),
     "forms": ("LinearForm", "PlainConditional", "SquaredForm"),
     "learning.fit": ("fit",),
-    "learning.loop": ("History", "TrainingError"),
+    "learning.history": ("History",),
+    "learning.loop": ("TrainingError",),
+    "learning.stream": ("open_trajectories",),
+    "learning.tune": ("Tuned", "tune"),
     "process": ("Beliefs", "MarkovProcess"),
     "transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
     "transition": ("NormalisationWarning", "Transition"),

@@ -111,10 +111,18 @@ def _matrix(form: Form) -> Array:
 def _gains(transition: Transition, M: Array) -> np.ndarray:
     """Values that int p(. | x) can take: it is a weighted mean of these for every x."""
     kernel = transition.kernel
+    gains = _own_gains(transition, M)
+    if kernel.background == 0:
+        return gains
+    return (1.0 - kernel.background) * gains + kernel.background * float(M[-1] / kernel.background_mass)
+
+
+def _own_gains(transition: Transition, M: Array) -> np.ndarray:
+    """The same for the coupling without its background."""
+    kernel = transition.kernel
     if isinstance(kernel, KrausKernel):
         gram = unpack(M, transition.psi.size)
-        gains = np.linalg.eigvalsh(np.asarray(jnp.einsum("imr,mk,jkr->ij", kernel.K, gram, kernel.K)))
-        return (1.0 - kernel.background) * gains + kernel.background
+        return np.linalg.eigvalsh(np.asarray(jnp.einsum("imr,mk,jkr->ij", kernel.K, gram, kernel.K)))
     if isinstance(kernel, LinearKernel):
         return np.asarray(kernel.b * M / kernel.g.weights)
     assert isinstance(kernel, PairedKernel)

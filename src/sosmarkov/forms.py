@@ -19,7 +19,7 @@ from sosmarkov import checks
 from sosmarkov.bases import Basis, GaussianBasis, Terms, require_compatible
 from sosmarkov.bases.beta import BetaBasis
 from sosmarkov.checks import ArrayLike
-from sosmarkov.numerics import log_quadratic, pack, psd_factor
+from sosmarkov.numerics import Signed, log_quadratic, pack, psd_factor
 
 
 class Form(eqx.Module):
@@ -34,8 +34,8 @@ class Form(eqx.Module):
         """Coefficients over `basis.terms(order)`."""
 
     @abstractmethod
-    def log_value_inside(self, y: Float[Array, " d"]) -> Float[Array, ""]:
-        """Log of the form at one point of the domain."""
+    def log_value_of(self, f: Signed) -> Float[Array, ""]:
+        """Log of the form from the values of its functions at a point."""
 
     @abstractmethod
     def scale(self, log_factor: Array) -> Form:
@@ -45,6 +45,10 @@ class Form(eqx.Module):
     def terms(self) -> Terms:
         """What the form is linear in."""
         return self.basis.terms(self.order)
+
+    def log_value_inside(self, y: Float[Array, " d"]) -> Float[Array, ""]:
+        """Log of the form at one point of the domain."""
+        return self.log_value_of(self.basis.evaluate(y))
 
     def log_value(self, y: Float[Array, " d"]) -> Float[Array, ""]:
         """Log of the form at one point, -inf outside the domain."""
@@ -107,10 +111,10 @@ class SquaredForm(Form):
         """C over unique pairs."""
         return pack(self.matrix)
 
-    def log_value_inside(self, y: Float[Array, " d"]) -> Float[Array, ""]:
-        """Log ||F^T f(y)||^2."""
-        f = self.basis.evaluate(y).scaled()
-        return log_quadratic(self.matrix, self.factor, f.values) + 2.0 * f.log_scale
+    def log_value_of(self, f: Signed) -> Float[Array, ""]:
+        """Log ||F^T f||^2."""
+        values, log_scale = f.scaled()
+        return log_quadratic(self.matrix, self.factor, values) + 2.0 * log_scale
 
     def scale(self, log_factor: Array) -> SquaredForm:
         """F exp(log_factor / 2)."""
@@ -151,10 +155,10 @@ class LinearForm(Form):
         """The weights."""
         return self.weights
 
-    def log_value_inside(self, y: Float[Array, " d"]) -> Float[Array, ""]:
-        """Log of c^T f(y)."""
-        f = self.basis.evaluate(y).scaled()
-        return jnp.log(self.weights @ f.values) + f.log_scale
+    def log_value_of(self, f: Signed) -> Float[Array, ""]:
+        """Log of c^T f."""
+        values, log_scale = f.scaled()
+        return jnp.log(self.weights @ values) + log_scale
 
     def scale(self, log_factor: Array) -> LinearForm:
         """Weights times exp(log_factor)."""

@@ -1,13 +1,14 @@
 """Training: it finds what is there, repeats with its seed, and says what went wrong."""
 
+import os
+import signal
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 
 import sosmarkov as sm
-from sosmarkov.learning.loop import train
 
 
 def linear_gaussian(count, steps, seed):
@@ -51,34 +52,135 @@ def test_history_says_what_was_chosen_and_done(process):
     history = process.history
     assert history.chosen["objective"] == "beliefs"
     assert history.chosen["basis"] == "gaussian"
-    assert [phase.name for phase in history.phases] == ["transitions", "initial", "beliefs"]
-    assert all(phase.held_out[0] >= phase.best for phase in history.phases)
+    assert isinstance(history.chosen["surrogate"], bool)
+    assert [phase.name for phase in history.phases] == ["surrogate", "transitions", "initial", "beliefs"]
+    assert all(np.all(phase.held_out[0] >= phase.best) for phase in history.phases)
+    assert set(history.scores) == {
+        "transitions", "beliefs", "transitions before the belief phase", "beliefs before the belief phase"
+    }  # fmt: skip
+    assert history.scores["beliefs"] >= history.scores["beliefs before the belief phase"]
     assert "held-out loss" in str(history)
+    assert not history.interrupted
 
 
-def test_the_same_seed_gives_the_same_parameters():
+def test_scores_are_log_likelihoods_in_data_space(process):
+    # The same split as fit's own: one tenth of the trajectories, by the seed.
+    held_out = np.random.default_rng(0).permutation(400)[:40]
+    whole = linear_gaussian(400, 6, 0)[held_out]
+    beliefs = process.propagate(6)
+    by_belief = np.mean([np.mean(beliefs[k].log_prob(whole[:, k])) for k in range(7)])
+    by_pair = np.mean(process.transition.log_prob(whole[:, 1:], whole[:, :-1]))
+    np.testing.assert_allclose(process.history.scores["beliefs"], by_belief, rtol=1e-10)
+    np.testing.assert_allclose(process.history.scores["transitions"], by_pair, rtol=1e-10)
+
+
+SMALL = {"size": 4, "steps": 50, "objective": "transitions", "progress": False}
+
+
+@pytest.fixture(scope="module")
+def small():
+    return sm.fit(linear_gaussian(60, 3, 0), **SMALL)
+
+
+def same(one, other):
+    pairs = zip(jax.tree.leaves(one.transition), jax.tree.leaves(other.transition), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_the_same_seed_gives_the_same_parameters_and_another_does_not(small):
+    assert same(small, sm.fit(linear_gaussian(60, 3, 0), **SMALL))
+    assert not same(small, sm.fit(linear_gaussian(60, 3, 0), **SMALL, seed=1))
+
+
+def test_frames_and_files_give_what_arrays_give(small, tmp_path):
+    import pandas
+
     data = linear_gaussian(60, 3, 0)
-    first, second = (sm.fit(data, size=4, steps=50, objective="transitions", progress=False) for _ in range(2))
-    for a, b in zip(jax.tree.leaves(first.transition), jax.tree.leaves(second.transition), strict=True):
-        np.testing.assert_array_equal(a, b)
+    rows = {"run": np.repeat(np.arange(60), 4), "k": np.tile(np.arange(4), 60), "x": data.reshape(-1)}
+    shuffled = pandas.DataFrame(rows).sample(frac=1.0, random_state=0).sort_values("run", kind="stable")
+    assert same(small, sm.fit(shuffled, trajectory="run", time="k", **SMALL))
+    np.save(tmp_path / "x.npy", data)
+    assert same(small, sm.fit(sm.open_trajectories(tmp_path / "x.npy"), **SMALL))
 
 
-def test_pairs_with_initial_states():
-    trajectories = linear_gaussian(300, 2, 0)
-    pairs = trajectories[:, 0], trajectories[:, 1]
-    found = sm.fit(transitions=pairs, initial=trajectories[:, 0], size=4, steps=50, progress=False)
-    assert found.history.chosen["objective"] == "transitions"
-    assert len(found.propagate(2)) == 3
+def test_a_checkpoint_resumes_to_the_same_process(small, tmp_path):
+    path = tmp_path / "fit.ckpt"
+    sm.fit(linear_gaussian(60, 3, 0), **SMALL, checkpoint=path)
+    assert same(small, sm.fit(linear_gaussian(60, 3, 0), **SMALL, resume=path))
+    with pytest.raises(ValueError, match="same data and settings"):
+        sm.fit(linear_gaussian(60, 3, 1), **SMALL, resume=path)
 
 
-def test_a_loss_that_is_not_a_number_is_reported_with_its_step():
-    def loss(parameters, batch):
-        return jnp.where(parameters["x"] > 1.5, jnp.nan, -parameters["x"]) + 0.0 * jnp.sum(batch)
+def test_an_interruption_leaves_a_usable_process(monkeypatch):
+    from sosmarkov.learning import history
 
-    data = jnp.zeros((10, 1))
-    with pytest.raises(sm.TrainingError, match="at step [0-9]+ of phase 'test'.*learning_rate"):
-        train({"x": jnp.asarray(1.0)}, loss, data, data, name="test", steps=100, batch_size=4,
-              learning_rate=0.1, patience=100, seed=0)  # fmt: skip
+    class Stops(history.Progress):
+        def update(self, phase, steps):
+            if phase.name == "transitions" and phase.done == 50:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("sosmarkov.learning.fit.Progress", Stops)
+    process = sm.fit(linear_gaussian(60, 3, 0), **SMALL | {"steps": 200})
+    assert process.history.interrupted
+    assert [phase.name for phase in process.history.phases] == ["transitions"]
+    assert abs(float(process.propagate(3)[3].mass()) - 1.0) < 1e-12
+
+
+def test_members_are_trained_at_once_and_mixed():
+    ensemble = sm.fit(linear_gaussian(60, 3, 0), **SMALL, members=2)
+    assert isinstance(ensemble, sm.Ensemble)
+    assert len(ensemble) == 2
+    assert not same(*ensemble)
+    belief, parts = ensemble.propagate(2)[2], [member.propagate(2)[2] for member in ensemble]
+    x = np.linspace(-3, 3, 7)[:, None]
+    np.testing.assert_allclose(belief.prob(x), np.mean([part.prob(x) for part in parts], axis=0), rtol=1e-12)
+    grid = np.linspace(-80, 80, 40_001)
+    density = np.asarray(belief.prob(grid[:, None]))
+    step = grid[1] - grid[0]
+    np.testing.assert_allclose(step * density.sum(), float(belief.mass()), rtol=1e-8)
+    mean = step * (grid * density).sum()
+    np.testing.assert_allclose(belief.mean(), [mean], rtol=1e-6)
+    np.testing.assert_allclose(belief.covariance(), [[step * ((grid - mean) ** 2 * density).sum()]], rtol=1e-6)
+    np.testing.assert_allclose(ensemble.belief_at(2).log_prob(x), belief.log_prob(x), rtol=1e-9)
+
+
+def test_pairs_are_focused_on_what_is_reached():
+    """Pairs ten times wider than the reachable states: beliefs are learned where trajectories go."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(0.0, 8.0, size=(1500, 1))
+    start = rng.normal(1.0, 0.5, size=(300, 1))
+    pairs = x, 0.8 * x + 0.6 * rng.normal(size=x.shape)
+    found = sm.fit(transitions=pairs, initial=start, size=8, steps=300, horizon=6, progress=False)
+    assert found.history.chosen["surrogate"]
+    test = linear_gaussian(4000, 6, 1)
+    mean, variance = 1.0, 0.25
+    for k, belief in enumerate(found.propagate(6)):
+        limit = scipy.stats.norm(mean, np.sqrt(variance)).logpdf(test[:, k, 0]).mean()
+        assert limit - 0.08 < float(np.mean(belief.log_prob(test[:, k]))) < limit + 0.02
+        mean, variance = 0.8 * mean, 0.64 * variance + 0.36
+
+
+@pytest.mark.parametrize(
+    ("basis", "coupling", "objective"),
+    [("beta", "paired", "barrier"), ("fourier", "kraus", "transitions"), ("gaussian", "linear", "beliefs")],
+)
+def test_other_families_couplings_and_the_papers_training(basis, coupling, objective):
+    options = {"basis": basis, "coupling": coupling, "objective": objective, "surrogate": False}
+    found = sm.fit(linear_gaussian(100, 3, 0), **SMALL | options)
+    first = found.history.phases[0]
+    assert first.best[0] < first.held_out[0, 0]
+    assert found.check().normalisation_error < 1e-12
+    assert abs(float(found.propagate(3)[3].mass()) - 1.0) < 1e-10
+
+
+def test_weights_are_multiplicities():
+    """A trajectory of weight zero might as well not be there; a heavy one pulls the process its way."""
+    data = linear_gaussian(120, 3, 0)
+    data[60:] += 5.0
+    light = sm.fit(data, **SMALL, weights=[1.0] * 60 + [0.0] * 60)
+    assert float(light.propagate(1)[1].mean()[0]) < 2.0
+    heavy = sm.fit(data, **SMALL, weights=[0.0] * 60 + [1.0] * 60)
+    assert float(heavy.propagate(1)[1].mean()[0]) > 4.0
 
 
 @pytest.mark.parametrize(
@@ -90,11 +192,19 @@ def test_a_loss_that_is_not_a_number_is_reported_with_its_step():
         ({"trajectories": linear_gaussian(20, 3, 0), "size": 0}, "whole number >= 1 for size"),
         ({"trajectories": linear_gaussian(20, 3, 0), "objective": "nothing"}, "got 'nothing'"),
         ({"trajectories": linear_gaussian(20, 3, 0), "objective": -1.0}, "weight >= 0"),
-        ({"trajectories": linear_gaussian(20, 3, 0), "validation": 1.5}, "share between 0 and 1"),
+        ({"trajectories": linear_gaussian(20, 3, 0), "validation": 1.5}, "validation between 0.0 and 1.0"),
+        ({"trajectories": linear_gaussian(20, 3, 0), "coupling": "loose"}, "got 'loose'"),
+        ({"trajectories": linear_gaussian(20, 3, 0), "transform": "bend"}, "got 'bend'"),
+        ({"trajectories": linear_gaussian(20, 3, 0), "horizon": 9}, "at most 3"),
+        ({"trajectories": linear_gaussian(20, 3, 0), "objective": "barrier"}, "coupling 'paired'"),
+        ({"trajectories": linear_gaussian(20, 3, 0), "background": 1.0}, "share from 0 to below 1"),
         ({"trajectories": linear_gaussian(2, 3, 0), "size": 16}, "at least 32 transitions"),
-        ({"trajectories": [np.zeros((4, 1)), np.ones((3, 1))], "objective": "beliefs"}, "Use 'transitions'"),
+        (
+            {"transitions": (np.zeros((5, 1)),) * 2, "initial": np.zeros((5, 1)), "surrogate": False},
+            "Use 'transitions'",
+        ),
     ],
 )
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        sm.fit(**options)
+        sm.fit(**options, progress=False)

@@ -124,6 +124,17 @@ class Basis(eqx.Module):
     def interior_point(self) -> Float[Array, " d"]:
         """Some point where every function is finite."""
 
+    def with_broad(self, width: float) -> Basis:
+        """The functions and, as the last, one that is far broader than the data: what a background needs.
+
+        A kernel of this width at the origin of model space on R^d, the constant on a bounded domain.
+        """
+        del width
+        raise ValueError(
+            f"Expected a family with a broad function to add for a background, got {self.family}, which has none."
+            " Use a background share of zero."
+        )
+
     # --- written once -----------------------------------------------------------------------------
 
     def log_norm(self) -> Float[Array, " n"]:

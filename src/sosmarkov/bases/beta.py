@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,7 @@ from jax import Array
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from sosmarkov import checks
-from sosmarkov.bases.parametrise import LEAST_EXPONENT, above, unbounded
+from sosmarkov.bases.parametrise import LEAST_EXPONENT, above, unbounded, with_row
 from sosmarkov.bases.product import ProductBasis, positive
 from sosmarkov.checks import ArrayLike
 from sosmarkov.special import log_beta, log_beta_between, log_one_minus
@@ -110,6 +111,14 @@ class BetaBasis(ProductBasis):
     def sample_1d(self, key: PRNGKeyArray, theta: BetaTheta) -> Float[Array, " d"]:
         """A Beta draw."""
         return jax.random.beta(key, theta.left + 1.0, theta.right + 1.0)
+
+    def with_broad(self, width: float) -> BetaBasis:
+        """And the constant, alpha = beta = 1; a bounded domain needs no width."""
+        del width
+        zero = unbounded(jnp.zeros(()), LEAST_EXPONENT, "exponent")
+        return eqx.tree_at(
+            lambda b: (b.raw_left, b.raw_right), self, (with_row(self.raw_left, zero), with_row(self.raw_right, zero))
+        )
 
     def restrict(self, kept: tuple[int, ...]) -> BetaBasis:
         """The functions on some coordinates."""

@@ -12,6 +12,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov import checks
 from sosmarkov.bases.interval import IntervalBasis, interval_ends
+from sosmarkov.bases.parametrise import with_row
 from sosmarkov.bases.product import log_and_sign, positive
 from sosmarkov.checks import ArrayLike
 from sosmarkov.special import log_sinhc
@@ -79,6 +80,11 @@ class ExponentialBasis(IntervalBasis):
         """Inverse distribution function."""
         share = jax.random.uniform(key, theta.shape)
         return sample_exponential(share, theta, *self.bounds(None, None))
+
+    def with_broad(self, width: float) -> ExponentialBasis:
+        """And the constant, rate zero; a bounded domain needs no width."""
+        del width
+        return eqx.tree_at(lambda b: b.rate, self, with_row(self.rate, 0.0))
 
     def restrict(self, kept: tuple[int, ...]) -> ExponentialBasis:
         """The functions on some coordinates."""

@@ -13,6 +13,7 @@ from sosmarkov import checks
 from sosmarkov.bases.base import Basis, Terms
 from sosmarkov.bases.exponential import ExponentialBasis
 from sosmarkov.bases.interval import IntervalBasis, interval_ends
+from sosmarkov.bases.parametrise import with_row
 from sosmarkov.bases.product import log_and_sign
 from sosmarkov.checks import ArrayLike
 
@@ -113,6 +114,13 @@ class FourierBasis(IntervalBasis):
     def sample_1d(self, key: PRNGKeyArray, theta: FourierTheta) -> Float[Array, " d"]:
         """Refused: a product of cosines is not a density; the envelope is sampled instead."""
         raise ValueError("Expected a non-negative family to draw from; a product of cosines is signed.")
+
+    def with_broad(self, width: float) -> FourierBasis:
+        """And the constant, frequency and phase zero; a bounded domain needs no width."""
+        del width
+        return eqx.tree_at(
+            lambda b: (b.frequency, b.phase), self, (with_row(self.frequency, 0.0), with_row(self.phase, 0.0))
+        )
 
     def restrict(self, kept: tuple[int, ...]) -> FourierBasis:
         """The functions on some coordinates."""

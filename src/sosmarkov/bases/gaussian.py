@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov import checks
+from sosmarkov.bases.parametrise import with_row
 from sosmarkov.bases.product import ProductBasis, log_and_sign, positive
 from sosmarkov.checks import ArrayLike
 from sosmarkov.special import log_normal_between
@@ -101,13 +102,11 @@ class GaussianBasis(ProductBasis):
         """A normal draw."""
         return theta.mean + jax.random.normal(key, theta.mean.shape) / jnp.sqrt(theta.precision)
 
-    def with_broad(self, std: float) -> GaussianBasis:
-        """One more kernel at the origin with this width in every coordinate."""
-        mean = jnp.concatenate([self.mean, jnp.zeros((1, self.dim))])
+    def with_broad(self, width: float) -> GaussianBasis:
+        """One more kernel at the origin with this standard deviation in every coordinate."""
+        log_width = jnp.log(width)
         return eqx.tree_at(
-            lambda b: (b.mean, b.log_std),
-            self,
-            (mean, jnp.concatenate([self.log_std, jnp.full((1, self.dim), jnp.log(std))])),
+            lambda b: (b.mean, b.log_std), self, (with_row(self.mean, 0.0), with_row(self.log_std, log_width))
         )
 
     def restrict(self, kept: tuple[int, ...]) -> GaussianBasis:

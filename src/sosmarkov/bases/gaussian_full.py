@@ -15,6 +15,7 @@ from sosmarkov import checks
 from sosmarkov.bases.base import Basis, Terms
 from sosmarkov.bases.full_table import FullTheta, inverse, log_pair_table, sweep
 from sosmarkov.bases.gaussian import GaussianBasis
+from sosmarkov.bases.parametrise import with_row
 from sosmarkov.checks import ArrayLike
 from sosmarkov.numerics import Quadrature, whitener
 
@@ -172,11 +173,10 @@ class FullGaussianBasis(Basis):
         noise = jax.random.normal(key, theta.mean.shape)
         return theta.mean + whitener(theta.precision).T @ noise
 
-    def with_broad(self, std: float) -> FullGaussianBasis:
-        """One more kernel at the origin with this width in every direction."""
-        mean = jnp.concatenate([self.mean, jnp.zeros((1, self.dim))])
-        raw = jnp.concatenate([self.raw_factor, -jnp.log(std) * jnp.eye(self.dim)[None]])
-        return eqx.tree_at(lambda b: (b.mean, b.raw_factor), self, (mean, raw))
+    def with_broad(self, width: float) -> FullGaussianBasis:
+        """One more kernel at the origin with this standard deviation in every direction."""
+        raw = jnp.concatenate([self.raw_factor, -jnp.log(width) * jnp.eye(self.dim)[None]])
+        return eqx.tree_at(lambda b: (b.mean, b.raw_factor), self, (with_row(self.mean, 0.0), raw))
 
     def restrict(self, kept: tuple[int, ...]) -> FullGaussianBasis:
         """Kernels with the covariance of some coordinates (marginal kernels, not slices)."""

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 from sosmarkov import checks
 from sosmarkov.bases.exponential import exponential_log_integral, sample_exponential
 from sosmarkov.bases.interval import IntervalBasis, interval_ends
-from sosmarkov.bases.parametrise import LEAST_EXPONENT, above, unbounded
+from sosmarkov.bases.parametrise import LEAST_EXPONENT, above, unbounded, with_row
 from sosmarkov.bases.product import positive
 from sosmarkov.checks import ArrayLike
 
@@ -97,6 +97,12 @@ class MonomialBasis(IntervalBasis):
         low = jnp.log(jnp.where(from_zero, 0.5 * upper, lower))
         bounded = jnp.exp(sample_exponential(share, theta + 1.0, low, jnp.log(upper)))
         return jnp.where(from_zero, upper * share ** (1.0 / (theta + 1.0)), bounded)
+
+    def with_broad(self, width: float) -> MonomialBasis:
+        """And the constant, exponent zero; a bounded domain needs no width."""
+        del width
+        zero = unbounded(jnp.zeros(()), LEAST_EXPONENT, "exponent")
+        return eqx.tree_at(lambda b: b.raw_exponent, self, with_row(self.raw_exponent, zero))
 
     def restrict(self, kept: tuple[int, ...]) -> MonomialBasis:
         """The functions on some coordinates."""

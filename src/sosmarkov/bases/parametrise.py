@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from sosmarkov import checks
 
@@ -25,3 +26,8 @@ def unbounded(value: Array, least: float, name: str) -> Array:
             f" got a smallest of {smallest:g}."
         )
     return excess + jnp.log(-jnp.expm1(-excess))
+
+
+def with_row(parameters: Float[Array, "n d"], value: Float[Array, ""] | float) -> Float[Array, "m d"]:
+    """One more row, this value in every coordinate: the parameters of a function added at the end."""
+    return jnp.concatenate([parameters, jnp.full((1, parameters.shape[1]), value)])

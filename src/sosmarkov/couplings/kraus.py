@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -13,7 +12,7 @@ from jaxtyping import Float
 from sosmarkov import checks
 from sosmarkov.bases import Basis
 from sosmarkov.checks import ArrayLike
-from sosmarkov.couplings.base import Coupling, Kernel, raw_triangle, triangle
+from sosmarkov.couplings.base import Coupling, Kernel, raw_triangle, require_share, triangle
 from sosmarkov.forms import SquaredForm
 from sosmarkov.numerics import (
     Scaled,
@@ -29,9 +28,8 @@ from sosmarkov.numerics import (
 class Kraus(Coupling):
     """f = sum_r (phi(x)^T K_r psi(x'))^2 with K and A free.
 
-    A background share e mixes in a density that does not depend on x: p = (1 - e) p_Kraus + e p_b with
-    p_b(x') = g(x') psi_m(x')^2 / int g psi_m^2. It is of the same form (f_b = g(x) psi_m(x')^2 / int g psi_m^2),
-    so everything stays exact. With a broad last function of psi, an outlier costs tens of nats.
+    A background share e mixes in p_b(x') = g(x') psi_m(x')^2 / int g psi_m^2, which does not depend on x: see
+    `Kernel`. With a broad last function of psi, an outlier costs tens of nats.
 
     Args:
         K: Shape (n, m, R), with m R >= n.
@@ -48,9 +46,7 @@ class Kraus(Coupling):
     background: float = eqx.field(static=True)
 
     def __init__(self, K: ArrayLike, factor: ArrayLike | None = None, *, background: float = 0.0):
-        if not 0.0 <= background < 1.0:
-            raise ValueError(f"Expected a background share of at least 0 and below 1, got {background}.")
-        self.background = float(background)
+        self.background = require_share(background)
         self.K = checks.parameter(K, "K", (None, None, None))
         n, m, rank = self.K.shape
         if m * rank < n:
@@ -114,52 +110,35 @@ class KrausKernel(Kernel):
         at_x = phi.scaled()
         return Scaled(self.g.factor.T @ at_x.values, at_x.log_scale)
 
-    def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
+    def own_log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
         """Log sum_r (w^T K_r psi)^2."""
         left, right = self._w(phi), psi.scaled()
         inner = jnp.einsum("n,nmr,m->r", left.values, self.K, right.values)
-        log_f = jnp.log(jnp.sum(inner**2)) + 2.0 * (left.log_scale + right.log_scale)
-        if self.background == 0:
-            return log_f
-        log_g = jnp.log(left.values @ left.values) + 2.0 * left.log_scale
-        log_b = log_g + 2.0 * psi.log_abs[-1] - jnp.log(self.background_mass)
-        return jnp.logaddexp(math.log1p(-self.background) + log_f, math.log(self.background) + log_b)
+        return jnp.log(jnp.sum(inner**2)) + 2.0 * (left.log_scale + right.log_scale)
 
-    def mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
+    def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
         """w^T (sum_r K_r M K_r^T) w / w^T w."""
         w = self._w(phi).values
         inner = jnp.einsum("n,nmr->mr", w, self.K)
-        share = jnp.einsum("mr,mk,kr->", inner, unpack(M, self.K.shape[1]), inner) / (w @ w)
-        return (1.0 - self.background) * share + self.background * M[-1] / self.background_mass
+        return jnp.einsum("mr,mk,kr->", inner, unpack(M, self.K.shape[1]), inner) / (w @ w)
 
-    def push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
+    def own_push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
         """sum_r K_r^T (L_A^T P L_A) K_r."""
         L_A = self.g.factor
         P_matrix = L_A.T @ unpack(P, L_A.shape[0]) @ L_A
-        C = pack(jnp.einsum("imr,ij,jkr->mk", self.K, P_matrix, self.K))
-        if self.background == 0:
-            return C
-        # The trace is the belief's mass, all of which reaches the background with its share.
-        share = self.background * jnp.trace(P_matrix) / self.background_mass
-        return ((1.0 - self.background) * C).at[-1].add(share)
+        return pack(jnp.einsum("imr,ij,jkr->mk", self.K, P_matrix, self.K))
 
-    def pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
+    def own_pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
         """L_A (sum_r K_r M K_r^T) L_A^T."""
         L_A = self.g.factor
         inner = jnp.einsum("imr,mk,jkr->ij", self.K, unpack(M, self.K.shape[1]), self.K)
-        inner = (1.0 - self.background) * inner
-        inner = inner + self.background * M[-1] / self.background_mass * jnp.eye(len(inner))
         return pack(L_A @ inner @ L_A.T)
 
     def form(self, psi: Basis, coefficients: Float[Array, " q"]) -> SquaredForm:
         """psi^T C psi."""
         return SquaredForm(psi, matrix=unpack_coefficients(coefficients, psi.size))
 
-    def form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
+    def own_form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
         """The factor (K_r^T w)_r / ||w||: rank R."""
         w = self._w(phi).values
-        factor = jnp.einsum("n,nmr->mr", w / jnp.sqrt(w @ w), self.K)
-        if self.background == 0:
-            return SquaredForm(psi, factor)
-        last = jnp.zeros((factor.shape[0], 1)).at[-1, 0].set(jnp.sqrt(self.background / self.background_mass))
-        return SquaredForm(psi, jnp.concatenate([math.sqrt(1.0 - self.background) * factor, last], axis=1))
+        return SquaredForm(psi, jnp.einsum("n,nmr->mr", w / jnp.sqrt(w @ w), self.K))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from jaxtyping import Float
 from sosmarkov import checks
 from sosmarkov.bases import Basis
 from sosmarkov.checks import ArrayLike
-from sosmarkov.couplings.base import Coupling, Kernel, require_pairs
+from sosmarkov.couplings.base import Coupling, Kernel, require_pairs, require_share
 from sosmarkov.forms import LinearForm, require_nonnegative
 from sosmarkov.numerics import (
     Signed,
@@ -23,14 +24,18 @@ class Linear(Coupling):
 
     Args:
         weights: a, shape (n,), positive.
+        background: The share e, at least zero and below one, of p_b(x') = g(x') psi_n(x') / int g psi_n, which
+            does not depend on x: see `Kernel`.
     """
 
     name: ClassVar[str] = "linear"
     order: ClassVar[int] = 1
 
     log_weights: Float[Array, " n"]
+    background: float = eqx.field(static=True)
 
-    def __init__(self, weights: ArrayLike):
+    def __init__(self, weights: ArrayLike, *, background: float = 0.0):
+        self.background = require_share(background)
         weights = checks.parameter(weights, "weights", (None,))
         checks.require_positive(weights, "weights")
         self.log_weights = jnp.log(weights)
@@ -43,7 +48,14 @@ class Linear(Coupling):
     def normalise(self, phi: Basis, E: Float[Array, "p q"]) -> LinearKernel:
         """b_i = a_i / (Omega^T a)_i with Omega = int phi psi^T."""
         weights = jnp.exp(self.log_weights)
-        return LinearKernel(g=LinearForm(phi, weights), b=weights / (weights @ E), residual=jnp.zeros(()))
+        M = weights @ E
+        return LinearKernel(
+            g=LinearForm(phi, weights),
+            b=weights / M,
+            residual=jnp.zeros(()),
+            background=self.background,
+            background_mass=M[-1],
+        )
 
 
 class LinearKernel(Kernel):
@@ -53,17 +65,19 @@ class LinearKernel(Kernel):
     g: LinearForm
     b: Float[Array, " n"]
     residual: Float[Array, ""]
+    background: float = eqx.field(static=True)
+    background_mass: Float[Array, ""]
 
-    def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
+    def own_log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
         """Log sum_i b_i phi_i psi_i."""
         products = (phi * psi).scaled()
         return jnp.log(self.b @ products.values) + products.log_scale
 
-    def push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
+    def own_push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
         """B o P."""
         return self.b * P
 
-    def pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
+    def own_pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
         """B o M."""
         return self.b * M
 
@@ -71,12 +85,12 @@ class LinearKernel(Kernel):
         """C . psi."""
         return LinearForm(psi, coefficients)
 
-    def form_from(self, psi: Basis, phi: Signed) -> LinearForm:
+    def own_form_from(self, psi: Basis, phi: Signed) -> LinearForm:
         """B o phi / g."""
         values = phi.scaled().values
         return LinearForm(psi, self.b * values / (self.g.weights @ values))
 
-    def mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
+    def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
         """(b o M) . phi / a . phi."""
         values = phi.scaled().values
         return (self.b * M) @ values / (self.g.weights @ values)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from sosmarkov import checks
 from sosmarkov.bases import Basis
 from sosmarkov.checks import ArrayLike
-from sosmarkov.couplings.base import Coupling, Kernel, raw_triangle, require_pairs, triangle
+from sosmarkov.couplings.base import Coupling, Kernel, raw_triangle, require_pairs, require_share, triangle
 from sosmarkov.forms import SquaredForm
 from sosmarkov.numerics import (
     PerronResult,
@@ -32,6 +32,10 @@ class Paired(Coupling):
     Args:
         factor: L, shape (n, n), lower triangular with a positive diagonal.
         max_iterations: When the power iteration gives up (and says so).
+        background: The share e, at least zero and below one, of p_b(x') = g(x') psi_n(x')^2 / int g psi_n^2, which
+            does not depend on x: see `Kernel`. Its coupling g(x) psi_n(x')^2 / int g psi_n^2 is a sum of squares
+            over phi_i(x) psi_n(x'), which b^T Q b does not contain: with a share above zero the form is the paper's
+            and one term more. It is normalised by the same g, so A remains Q's Perron vector.
     """
 
     name: ClassVar[str] = "paired"
@@ -39,8 +43,10 @@ class Paired(Coupling):
 
     raw_factor: Float[Array, "n n"]
     max_iterations: int = eqx.field(static=True)
+    background: float = eqx.field(static=True)
 
-    def __init__(self, factor: ArrayLike, *, max_iterations: int = 20_000):
+    def __init__(self, factor: ArrayLike, *, max_iterations: int = 20_000, background: float = 0.0):
+        self.background = require_share(background)
         factor = checks.as_float(factor, "factor")
         self.raw_factor = raw_triangle(factor, factor.shape[0] if factor.ndim else 0, "factor")
         self.max_iterations = checks.count(max_iterations, "max_iterations", least=1)
@@ -60,7 +66,14 @@ class Paired(Coupling):
         result: PerronResult = perron(L @ L.T, E, self.max_iterations)  # type: ignore[assignment]
         g = SquaredForm(phi, matrix=result.A)
         scaled = L / jnp.sqrt(result.eigenvalue)
-        return PairedKernel(g=g, factor=scaled, residual=result.residual, perron=result)
+        return PairedKernel(
+            g=g,
+            factor=scaled,
+            residual=result.residual,
+            perron=result,
+            background=self.background,
+            background_mass=g.coefficients @ E[:, -1],
+        )
 
 
 class PairedKernel(Kernel):
@@ -71,22 +84,24 @@ class PairedKernel(Kernel):
     factor: Float[Array, "n n"]
     residual: Float[Array, ""]
     perron: PerronResult
+    background: float = eqx.field(static=True)
+    background_mass: Float[Array, ""]
 
     @property
     def Q(self) -> Float[Array, "n n"]:
         """L L^T."""
         return self.factor @ self.factor.T
 
-    def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
+    def own_log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
         """Log ||L^T (phi o psi)||^2."""
         b = (phi * psi).scaled()
         return jnp.log(jnp.sum((self.factor.T @ b.values) ** 2)) + 2.0 * b.log_scale
 
-    def push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
+    def own_push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
         """Q o P."""
         return pack(self.Q * unpack(P, self.factor.shape[0]))
 
-    def pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
+    def own_pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
         """Q o M."""
         return pack(self.Q * unpack(M, self.factor.shape[0]))
 
@@ -94,13 +109,13 @@ class PairedKernel(Kernel):
         """psi^T C psi."""
         return SquaredForm(psi, matrix=unpack_coefficients(coefficients, psi.size))
 
-    def form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
+    def own_form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
         """The factor diag(phi) L / sqrt(g)."""
         values = phi.scaled().values
         root_g = jnp.linalg.norm(self.g.factor.T @ values)
         return SquaredForm(psi, (values / root_g)[:, None] * self.factor)
 
-    def mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
+    def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
         """phi^T (Q o M) phi / phi^T A phi."""
         values = phi.scaled().values
         integrated = self.Q * unpack(M, self.factor.shape[0])

@@ -1,4 +1,4 @@
-"""Trajectories and transition pairs, checked and split by trajectory."""
+"""Trajectories and transition pairs, checked, weighted, and split by trajectory."""
 
 from __future__ import annotations
 
@@ -13,67 +13,78 @@ from sosmarkov.transforms import Standardize, Transform, to_model
 
 
 class Data(NamedTuple):
-    """What `fit` was given, in data space, as plain arrays.
+    """What `fit` was given, as plain arrays.
 
     Attributes:
         x: States with a successor, shape (N, d).
         x_next: Their successors, shape (N, d).
+        weight: Weight of each pair, shape (N,).
         owner: The trajectory each pair belongs to, shape (N,).
         initial: Initial states, shape (N0, d).
-        trajectories: Whole trajectories of one length without gaps, shape (M, T, d); M may be zero.
+        initial_weight: Their weights, shape (N0,).
+        initial_owner: The trajectory each belongs to, shape (N0,).
+        trajectories: Shape (M, T, d), missing states as zeros; M is zero where pairs were given.
+        present: Weight of each state of a trajectory, zero where it is missing, shape (M, T).
     """
 
     x: np.ndarray
     x_next: np.ndarray
+    weight: np.ndarray
     owner: np.ndarray
     initial: np.ndarray
+    initial_weight: np.ndarray
+    initial_owner: np.ndarray
     trajectories: np.ndarray
+    present: np.ndarray
 
     @property
     def dim(self) -> int:
         """Number of coordinates."""
         return self.x.shape[1]
 
+    @property
+    def states(self) -> np.ndarray:
+        """All states with their repetitions, for scales."""
+        return np.concatenate([self.x, self.x_next, self.initial])
 
-def from_trajectories(trajectories: ArrayLike | Sequence[ArrayLike]) -> Data:
-    """Pairs, initial states and whole trajectories from (N, T, d) or from a list of (T_i, d).
+    @property
+    def horizon(self) -> int:
+        """Transitions in the longest trajectory."""
+        return self.trajectories.shape[1] - 1
+
+
+def from_trajectories(trajectories: ArrayLike | Sequence[ArrayLike], weights: ArrayLike | None = None) -> Data:
+    """Pairs, initial states and padded trajectories from (N, T, d) or from a list of (T_i, d).
 
     A row with a NaN is a gap: no pair crosses it, and none crosses from one trajectory to the next.
     """
-    parts = _as_list(trajectories)
-    dim = parts[0].shape[1]
-    pairs, owners, initial, whole = [], [], [], []
-    for index, part in enumerate(parts):
-        if part.shape[1] != dim:
-            raise ValueError(
-                f"Expected trajectories with {dim} coordinates like the first, got {part.shape[1]} in number {index}."
-            )
-        if np.any(np.isinf(part)):
-            raise ValueError(f"Expected finite states (NaN rows are gaps), got infinite ones in trajectory {index}.")
-        present = ~np.any(np.isnan(part), axis=1)
-        both = present[:-1] & present[1:]
-        pairs.append(np.stack([part[:-1][both], part[1:][both]], axis=1))
-        owners.append(np.full(int(both.sum()), index))
-        if present[0]:
-            initial.append(part[0])
-        if present.all():
-            whole.append(part)
-    joined = np.concatenate(pairs)
-    if len(joined) == 0:
+    parts = as_list(trajectories)
+    weight = _weights(weights, len(parts), "trajectory")
+    padded = _pad(parts)
+    if np.any(np.isinf(padded)):
+        index = int(np.flatnonzero(np.any(np.isinf(padded), axis=(1, 2)))[0])
+        raise ValueError(f"Expected finite states (NaN rows are gaps), got infinite ones in trajectory {index}.")
+    here = ~np.any(np.isnan(padded), axis=2)
+    padded = np.where(here[..., None], padded, 0.0)
+    owner, k = np.nonzero(here[:, :-1] & here[:, 1:])
+    if len(owner) == 0:
         raise ValueError("Expected at least one pair of consecutive states, got none (all gaps, or length one).")
-    lengths = [len(part) for part in whole]
-    equal = bool(lengths) and len(set(lengths)) == 1 and lengths[0] > 1
+    started = np.flatnonzero(here[:, 0])
     return Data(
-        joined[:, 0],
-        joined[:, 1],
-        np.concatenate(owners),
-        np.array(initial).reshape(-1, dim),
-        np.stack(whole) if equal else np.zeros((0, 2, dim)),
+        x=padded[owner, k],
+        x_next=padded[owner, k + 1],
+        weight=weight[owner],
+        owner=owner,
+        initial=padded[started, 0],
+        initial_weight=weight[started],
+        initial_owner=started,
+        trajectories=padded,
+        present=here * weight[:, None],
     )
 
 
-def from_pairs(x: ArrayLike, x_next: ArrayLike, initial: ArrayLike) -> Data:
-    """Independent transition pairs and initial states; a pair with a NaN is dropped from neither: it is refused."""
+def from_pairs(x: ArrayLike, x_next: ArrayLike, initial: ArrayLike, weights: ArrayLike | None = None) -> Data:
+    """Independent transition pairs and initial states; NaN is refused here, since it cannot be a gap."""
     x, x_next, initial = (
         _matrix(a, name) for a, name in ((x, "transitions[0]"), (x_next, "transitions[1]"), (initial, "initial"))
     )
@@ -81,24 +92,38 @@ def from_pairs(x: ArrayLike, x_next: ArrayLike, initial: ArrayLike) -> Data:
         raise ValueError(f"Expected as many x as x_next, got {x.shape} and {x_next.shape}.")
     if initial.shape[1] != x.shape[1]:
         raise ValueError(f"Expected initial states with {x.shape[1]} coordinates, got {initial.shape[1]}.")
-    return Data(x, x_next, np.arange(len(x)), initial, np.zeros((0, 2, x.shape[1])))
+    weight, count = _weights(weights, len(x), "pair"), len(initial)
+    empty = np.zeros((0, 2, x.shape[1]))
+    return Data(
+        x, x_next, weight, np.arange(len(x)), initial, np.ones(count), np.arange(count), empty, np.zeros((0, 2))
+    )
 
 
 def require_enough(data: Data, least: int) -> None:
-    """Refuse too little data, and coordinates that never vary."""
+    """Refuse too little data, coordinates that never vary, and states that repeat too much to learn from."""
     if len(data.x) < least or len(data.initial) < 2:
         raise ValueError(
-            f"Expected at least {least} transitions and two initial states to learn from,"
-            f" got {len(data.x)} and {len(data.initial)}."
+            f"Expected at least {least} transitions and two initial states to learn from, got {len(data.x)} and"
+            f" {len(data.initial)}. For one long series give transitions=(x[:-1], x[1:]) and initial=x."
         )
     constant = np.flatnonzero(np.ptp(np.concatenate([data.x, data.x_next]), axis=0) == 0)
     if constant.size:
         raise ValueError(f"Expected coordinates that vary, got constant ones {constant.tolist()}. Drop them first.")
+    distinct = len(np.unique(data.x_next, axis=0))
+    if distinct < least:
+        raise ValueError(
+            f"Expected at least {least} distinct successors, got {distinct} among {len(data.x)}. A density cannot be"
+            " learned from values that only repeat: use a smaller size, or data that are not rounded."
+        )
+
+
+def repeated(data: Data) -> int:
+    """How many transition pairs are copies of another."""
+    return len(data.x) - len(np.unique(np.concatenate([data.x, data.x_next], axis=1), axis=0))
 
 
 # A standard deviation this many times the one the quartiles suggest is made by a few extreme states.
 _CONTAMINATED = 5.0
-_EXTREME = 100.0
 
 
 def robust_standardize(x: np.ndarray) -> Standardize:
@@ -111,8 +136,8 @@ def robust_standardize(x: np.ndarray) -> Standardize:
     return Standardize(mean, np.where(contaminated, spread, std))
 
 
-def set_aside_extremes(data: Data, transform: Transform) -> tuple[Data, int]:
-    """Without the pairs, starts and trajectories that reach beyond 100 deviations, and how many pairs those were.
+def set_aside_extremes(data: Data, transform: Transform, extreme: float) -> tuple[Data, int]:
+    """Without the states that lie beyond so many deviations, and how many pairs that took away.
 
     A simulation that blew up says nothing about the dynamics one can learn, and its likelihood has no useful
     gradient. Nothing is dropped from what is later scored.
@@ -120,12 +145,14 @@ def set_aside_extremes(data: Data, transform: Transform) -> tuple[Data, int]:
 
     def usable(x: np.ndarray) -> np.ndarray:
         y, _ = to_model(transform, jnp.asarray(x.reshape(-1, x.shape[-1])))
-        inside = np.all(np.abs(np.asarray(y)) <= _EXTREME, axis=-1)
+        inside = np.all(np.abs(np.asarray(y)) <= extreme, axis=-1)
         return inside.reshape(x.shape[:-1])
 
-    pair = usable(data.x) & usable(data.x_next)
-    start, whole = usable(data.initial), usable(data.trajectories).all(axis=1)
-    kept = Data(data.x[pair], data.x_next[pair], data.owner[pair], data.initial[start], data.trajectories[whole])
+    pair, start, state = usable(data.x) & usable(data.x_next), usable(data.initial), usable(data.trajectories)
+    kept = _select(data, pair, start, np.ones(len(data.trajectories), bool))
+    kept = kept._replace(
+        trajectories=np.where(state[..., None], data.trajectories, 0.0), present=data.present * state
+    )  # fmt: skip
     return kept, int((~pair).sum())
 
 
@@ -135,18 +162,40 @@ def split(data: Data, share: float, seed: int) -> tuple[Data, Data]:
 
     def held_out(count: int) -> np.ndarray:
         chosen = np.zeros(count, dtype=bool)
-        chosen[rng.permutation(count)[: round(share * count)]] = True
+        chosen[rng.permutation(count)[: max(1, round(share * count))]] = True
         return chosen
 
-    owners = held_out(int(data.owner.max()) + 1)
-    pair = owners[data.owner]
-    # With whole trajectories the initial states are theirs; otherwise they are drawn on their own.
-    start = owners if len(data.initial) == len(owners) else held_out(len(data.initial))
-    whole = owners if len(data.trajectories) == len(owners) else held_out(len(data.trajectories))
-    return tuple(
-        Data(data.x[p], data.x_next[p], data.owner[p], data.initial[s], data.trajectories[w])
-        for p, s, w in ((~pair, ~start, ~whole), (pair, start, whole))
-    )  # type: ignore[return-value]
+    whole = held_out(len(data.trajectories))
+    if len(data.trajectories):
+        pair, start = whole[data.owner], whole[data.initial_owner]
+    else:
+        pair, start = held_out(len(data.x)), held_out(len(data.initial))
+    for name, chosen in (("transitions", pair), ("initial states", start)):
+        if chosen.all() or not chosen.any():
+            raise ValueError(
+                f"Expected {name} in both the training and the held-out part, got {int((~chosen).sum())} and"
+                f" {int(chosen.sum())}. Give more trajectories, or another validation share or seed."
+            )
+    return _select(data, ~pair, ~start, ~whole), _select(data, pair, start, whole)
+
+
+def _select(data: Data, pair: np.ndarray, start: np.ndarray, whole: np.ndarray) -> Data:
+    rows = {name: pair for name in ("x", "x_next", "weight", "owner")}
+    rows |= {name: start for name in ("initial", "initial_weight", "initial_owner")}
+    rows |= {name: whole for name in ("trajectories", "present")}
+    return Data(**{name: getattr(data, name)[chosen] for name, chosen in rows.items()})
+
+
+def _weights(weights: ArrayLike | None, count: int, what: str) -> np.ndarray:
+    if weights is None:
+        return np.ones(count)
+    array = np.asarray(weights, dtype=float)
+    if array.shape != (count,):
+        raise ValueError(f"Expected one weight per {what}, shape ({count},), got {array.shape}.")
+    if not np.all(np.isfinite(array)) or np.any(array < 0) or array.sum() == 0:
+        raise ValueError("Expected finite weights >= 0, not all zero, got others.")
+    # Mean one: losses stay averages whatever the scale of the weights.
+    return array / array.mean()
 
 
 def _matrix(x: ArrayLike, name: str) -> np.ndarray:
@@ -161,25 +210,39 @@ def _matrix(x: ArrayLike, name: str) -> np.ndarray:
     return array
 
 
-def _as_list(trajectories: ArrayLike | Sequence[ArrayLike]) -> list[np.ndarray]:
-    if isinstance(trajectories, (list, tuple)) and trajectories and np.ndim(trajectories[0]) == 2:
-        parts = [np.asarray(part, dtype=float) for part in trajectories]
-    else:
-        try:
-            array = np.asarray(trajectories, dtype=float)
-        except (TypeError, ValueError) as error:
+def _pad(parts: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+    """Shape (N, longest, d), NaN after the end of shorter ones."""
+    if isinstance(parts, np.ndarray):
+        return parts
+    dim = parts[0].shape[1]
+    longest = max(len(part) for part in parts)
+    padded = np.full((len(parts), longest, dim), np.nan)
+    for index, part in enumerate(parts):
+        if part.shape[1] != dim:
             raise ValueError(
-                "Expected trajectories as an array (N, T, d) or a list of arrays (T_i, d), got"
-                f" {type(trajectories).__name__}: {error}."
-            ) from error
-        if array.ndim != 3:
-            raise ValueError(
-                "Expected trajectories as an array (N, T, d) or a list of arrays (T_i, d), got an array of shape"
-                f" {array.shape}."
+                f"Expected trajectories with {dim} coordinates like the first, got {part.shape[1]} in number {index}."
             )
-        parts = list(array)
-    if not parts:
-        raise ValueError("Expected at least one trajectory, got none.")
+        padded[index, : len(part)] = part
+    return padded
+
+
+def as_list(trajectories: ArrayLike | Sequence[ArrayLike]) -> Sequence[np.ndarray] | np.ndarray:
+    """An array (N, T, d), or a list of arrays (T_i, d), of numbers."""
+    expected = "Expected trajectories as an array (N, T, d) or a list of arrays (T_i, d), got"
+    ragged = isinstance(trajectories, (list, tuple)) and len(trajectories) > 0 and np.ndim(trajectories[0]) == 2
+    try:
+        if not ragged:
+            array = np.asarray(trajectories, dtype=float)
+            if array.ndim != 3 or 0 in array.shape:
+                raise ValueError(f"{expected} an array of shape {array.shape}.")
+            return array
+        parts = [np.asarray(part, dtype=float) for part in trajectories]
+    except TypeError as error:
+        raise ValueError(f"{expected} {type(trajectories).__name__}: {error}.") from error
+    except ValueError as error:
+        if str(error).startswith("Expected"):
+            raise
+        raise ValueError(f"{expected} {type(trajectories).__name__}: {error}.") from error
     for index, part in enumerate(parts):
         if part.ndim != 2 or part.shape[1] == 0:
             raise ValueError(f"Expected trajectory {index} of shape (T, d), got {part.shape}.")

@@ -1,80 +1,201 @@
-"""Where training starts: mixtures fitted to the data, and how often their components follow each other."""
+"""Where training starts: mixtures fitted to the data, and how often their components follow each other.
+
+Whatever the family and the coupling, the start aims at p(y, y') = sum w N(y) N'(y') with g near the density of the
+states: then f(y, y') = p(y, y') / g(y'), which at a component's mean nu is w N(y) N'(y') / g(nu).
+"""
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, NamedTuple
-
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 
-from sosmarkov.bases import FullGaussianBasis, GaussianBasis
-from sosmarkov.couplings import Kraus
+from sosmarkov.bases import Basis
+from sosmarkov.couplings import Coupling, Kraus, Linear, Paired
+from sosmarkov.learning.mixtures import SPREAD, Mixture, fit_halves, fit_mixture, local_basis, project, spread_basis
+from sosmarkov.learning.objectives import BROAD
 
-_MOST_POINTS = 6_000
-
-
-class Mixture(NamedTuple):
-    """A basis whose squares are the components of a mixture, and the mixture itself."""
-
-    basis: GaussianBasis | FullGaussianBasis
-    model: Any  # scikit-learn's, fitted
+FAMILIES = ("gaussian", "gaussian-full", "beta", "exponential", "monomial", "fourier")
+COUPLINGS = ("kraus", "paired", "linear")
+# What the broad functions of a background weigh at the start, beside the mean of the others.
+_BROAD_WEIGHT = 0.01
 
 
-def fit_mixture(y: np.ndarray, size: int, full: bool, seed: int) -> Mixture:
-    """EM on at most a few thousand points; widths times sqrt 2, since functions are squared."""
-    rng = np.random.default_rng(seed)
-    if len(y) > _MOST_POINTS:
-        y = y[rng.choice(len(y), _MOST_POINTS, replace=False)]
-    kind = "full" if full else "diag"
-    model: Any = GaussianMixture(size, covariance_type=kind, reg_covar=1e-4, max_iter=40, random_state=seed)
-    with warnings.catch_warnings():
-        # A start need not be a converged fit.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(y)
-    if full:
-        return Mixture(FullGaussianBasis(model.means_, 2.0 * model.covariances_), model)
-    return Mixture(GaussianBasis(model.means_, np.sqrt(2.0 * model.covariances_)), model)
+def model_space(basis: str) -> str:
+    """The kind of transform a family of functions needs.
+
+    "standardize" for functions on R^d; "gaussian_cdf" for those on (0, 1)^d, which also makes the data nearly
+    uniform there: what a family spread over its domain represents best.
+    """
+    _require_known(basis)
+    return "standardize" if basis.startswith("gaussian") else "gaussian_cdf"
 
 
 def start_transition(
-    y: np.ndarray, y_next: np.ndarray, size: int, rank: int, full: bool, background: float, seed: int
-) -> tuple[GaussianBasis | FullGaussianBasis, GaussianBasis | FullGaussianBasis, Kraus]:
+    y: np.ndarray,
+    y_next: np.ndarray,
+    *,
+    basis: str,
+    coupling: str,
+    size: int,
+    rank: int,
+    background: float,
+    seed: int,
+) -> tuple[Basis, Basis, Coupling]:
+    """Bases phi and psi and the coupling to begin with, from pairs in model space.
+
+    Args:
+        y: States, shape (N, d), in the space `model_space` names.
+        y_next: Their successors, shape (N, d).
+        basis: The family.
+        coupling: "kraus": phi from a mixture of all states, psi of the successors, K from the co-occurrence of
+            their components. "paired", "linear": phi_i and psi_i are the halves of component i of a mixture of pairs.
+        size: Functions in each basis, without the broad one of a background.
+        rank: Kraus rank; the others have none.
+        background: Share of the background; above zero the coupling has room for the broad functions that
+            `realise` adds.
+        seed: For EM and the signs.
+    """
+    _require_known(basis, coupling)
+    start = {"kraus": _start_kraus, "paired": _start_paired, "linear": _start_linear}[coupling]
+    return start(y, y_next, basis, size, rank, background, seed)
+
+
+def start_initial(y: np.ndarray, *, basis: str, coupling: str, size: int, seed: int) -> tuple[Basis, Array]:
+    """`Parameters.start_basis` and `start_factor`, from a mixture fitted to initial states of shape (N0, d)."""
+    _require_known(basis, coupling)
+    size = max(1, min(size, len(y) // 20))
+    mixture = fit_mixture(y, size, basis == "gaussian-full", seed)
+    if coupling == "linear":
+        functions = local_basis(basis, mixture, 1)
+        return functions, jnp.log(jnp.asarray(mixture.weights)) - jnp.log(_integrals(functions))
+    functions, B = _functions(basis, mixture, y, size, broad=False, seed=seed)
+    factor = B * np.sqrt(mixture.weights)
+    noise = np.random.default_rng(seed).normal(size=factor.shape)
+    return functions, jnp.asarray(factor + 0.01 * np.max(np.abs(factor), axis=0) * noise)
+
+
+def _start_kraus(
+    y: np.ndarray, y_next: np.ndarray, basis: str, size: int, rank: int, background: float, seed: int
+) -> tuple[Basis, Basis, Kraus]:
     """The basis phi from all states, psi from the successors, K from the co-occurrence of responsibilities.
 
     phi carries g, a factor of every belief, so it has to cover the last states too, which are nobody's
     predecessor. With random signs cross terms cancel on average: f starts near sum_ik J_ik phi_i^2 psi_k^2.
     """
     rng = np.random.default_rng(seed)
-    before = fit_mixture(np.concatenate([y, y_next]), size, full, seed)
-    after = fit_mixture(y_next, size, full, seed + 1)
+    full = basis == "gaussian-full"
+    states = np.concatenate([y, y_next])
+    before, after = fit_mixture(states, size, full, seed), fit_mixture(y_next, size, full, seed + 1)
+    phi, B = _functions(basis, before, states, size, broad=background > 0, seed=seed)
+    psi, B_next = _functions(basis, after, y_next, size, broad=background > 0, seed=seed + 1)
+
     chosen = rng.choice(len(y), min(len(y), 20_000), replace=False)
-    left = before.model.predict_proba(y[chosen])
-    right = after.model.predict_proba(y_next[chosen])
-    joint = left.T @ right / len(chosen)
+    joint = before.responsibilities(y[chosen]).T @ after.responsibilities(y_next[chosen]) / len(chosen)
     # Every pair keeps a little: a coefficient at zero has no gradient of its sign.
     joint = 0.98 * joint + 0.02 * np.outer(joint.sum(1), joint.sum(0))
-    weights = before.model.weights_
-    density = np.exp(before.model.score_samples(after.model.means_))
-    # A start only: components on outliers, where the density is next to nothing, must not drown the others.
-    scale = joint / np.clip(density, 1e-2 * np.median(density), None)
+    scale = np.sqrt(joint / _density_at(before, after.means))
     signs = rng.choice([-1.0, 1.0], size=(size, size, rank))
-    K = np.sqrt(scale)[:, :, None] * signs / np.sqrt(rank) * (1.0 + 0.1 * rng.normal(size=(size, size, rank)))
-    if background == 0:
-        return before.basis, after.basis, Kraus(K, np.diag(np.sqrt(weights)))
-    # The broad functions that `realise` adds start with little weight and weak ties.
-    padded = 0.01 * np.sqrt(np.mean(K**2)) * rng.normal(size=(size + 1, size + 1, rank))
-    padded[:size, :size] = K
-    factor = np.diag(np.sqrt(np.append(weights, 0.01 * weights.mean())))
-    return before.basis, after.basis, Kraus(padded, factor, background=background)
+    K = scale[:, :, None] * signs / np.sqrt(rank) * (1.0 + 0.1 * rng.normal(size=(size, size, rank)))
+    K = np.einsum("ic,cer,je->ijr", B, K, B_next)
+    # Weak random ties: for the broad functions, which have no others, and so that the rows of K are independent
+    # where B has fewer columns than rows, without which nothing can be normalised.
+    count = size if background == 0 else size + 1
+    ties = 0.01 * np.sqrt(np.mean(K**2)) * rng.normal(size=(count, count, rank))
+    factor = _factor(B, before.weights)
+    if len(B) < count:
+        factor = _padded(factor)
+        K = np.pad(K, ((0, 1), (0, 1), (0, 0)))
+    return phi, psi, Kraus(K + ties, factor, background=background)
 
 
-def start_initial(y: np.ndarray, size: int, full: bool, seed: int) -> tuple[GaussianBasis | FullGaussianBasis, Array]:
-    """Basis and factor of h_0, from a mixture fitted to the initial states."""
-    size = max(1, min(size, len(y) // 20))
-    mixture = fit_mixture(y, size, full, seed)
-    noise = 0.01 * np.random.default_rng(seed).normal(size=(size, size))
-    return mixture.basis, jnp.asarray(np.diag(np.sqrt(mixture.model.weights_)) + noise)
+def _start_paired(
+    y: np.ndarray, y_next: np.ndarray, basis: str, size: int, rank: int, background: float, seed: int
+) -> tuple[Basis, Basis, Paired]:
+    """Q diagonal from the weights where phi_i psi_i is a component, else from their projection; A is Q's own."""
+    del rank
+    before, after = fit_halves(y, y_next, size, basis == "gaussian-full", seed)
+    weights = before.weights / _density_at(before, after.means)
+    if basis in SPREAD:
+        d = y.shape[1]
+        pairs = Mixture(
+            before.weights, *(np.concatenate(half, axis=1) for half in zip(before[1:], after[1:], strict=True))
+        )
+        both = np.concatenate([y, y_next], axis=1)
+        joint, B = _functions(basis, pairs, both, size, broad=background > 0, seed=seed)
+        phi, psi = joint.restrict(tuple(range(d))), joint.restrict(tuple(range(d, 2 * d)))
+    else:
+        phi, psi, B = local_basis(basis, before, 2), local_basis(basis, after, 2), np.eye(size)
+    factor = _factor(B, weights)
+    noise = np.tril(np.random.default_rng(seed).normal(size=factor.shape), -1)
+    factor = factor + 0.05 * np.sqrt(np.mean(np.diag(factor) ** 2)) * noise
+    if background > 0 and len(B) == size:
+        factor = _padded(factor)
+    return phi, psi, Paired(factor, background=background)
+
+
+def _start_linear(
+    y: np.ndarray, y_next: np.ndarray, basis: str, size: int, rank: int, background: float, seed: int
+) -> tuple[Basis, Basis, Linear]:
+    """a_i = w_i / int phi_i: then g is the mixture of the states itself."""
+    del rank
+    before, after = fit_halves(y, y_next, size, basis == "gaussian-full", seed)
+    phi, psi = local_basis(basis, before, 1), local_basis(basis, after, 1)
+    weights, integrals = before.weights, _integrals(phi)
+    if background > 0:
+        weights = np.append(weights, _BROAD_WEIGHT * weights.mean())
+        integrals = _integrals(phi.with_broad(BROAD))
+    return phi, psi, Linear(weights / np.asarray(integrals), background=background)
+
+
+def _functions(
+    basis: str, mixture: Mixture, y: np.ndarray, size: int, *, broad: bool, seed: int
+) -> tuple[Basis, np.ndarray]:
+    """Functions f and coefficients B with (B^T f)_c the root of component c's density: B = I where f are bumps.
+
+    Where a background adds the constant, a spread family leaves it out, and B has a row more for it.
+    """
+    if basis not in SPREAD:
+        return local_basis(basis, mixture, 2), np.eye(size)
+    functions = spread_basis(basis, size, y.shape[1], not broad)
+    return functions, project(functions.with_broad(BROAD) if broad else functions, mixture, y, seed)
+
+
+def _factor(B: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Lower-triangular root of B diag(weights) B^T, kept away from singular."""
+    if np.array_equal(B, np.eye(len(B))):
+        return np.diag(np.sqrt(weights))
+    matrix = (B * weights) @ B.T
+    return np.linalg.cholesky(matrix + 1e-3 * np.trace(matrix) / len(matrix) * np.eye(len(matrix)))
+
+
+def _padded(factor: np.ndarray) -> np.ndarray:
+    """With a row and a column for the broad function."""
+    n = len(factor)
+    padded = np.zeros((n + 1, n + 1))
+    padded[:n, :n] = factor
+    padded[n, n] = np.sqrt(_BROAD_WEIGHT * np.mean(np.sum(factor**2, axis=1)))
+    return padded
+
+
+def _density_at(mixture: Mixture, points: np.ndarray) -> np.ndarray:
+    density = mixture.density(points)
+    # A start only: components on outliers, where the density is next to nothing, must not drown the others.
+    return np.maximum(density, 1e-2 * np.median(density))
+
+
+@eqx.filter_jit
+def _integrals(basis: Basis) -> Array:
+    return basis.overlap(basis.terms(1))
+
+
+def _require_known(basis: str, coupling: str = "kraus") -> None:
+    for value, known, name in ((basis, FAMILIES, "basis"), (coupling, COUPLINGS, "coupling")):
+        if value not in known:
+            raise ValueError(f"Expected {name} one of {', '.join(known)}, got {value!r}.")
+    if (basis, coupling) == ("fourier", "linear"):
+        raise ValueError(
+            "Expected a non-negative family for coupling 'linear', got fourier, which takes both signs."
+            " Use coupling 'kraus' or 'paired'."
+        )

@@ -1,11 +1,15 @@
-"""One training loop, over any pytree: minibatch Adam in compiled chunks, the best held-out model kept."""
+"""One training loop, over any pytree: minibatch Adam in compiled chunks, the best held-out model kept.
+
+Members are trained side by side: every array of the parameters has a leading axis of members, each with its own
+batches, its own early stopping and its own best. One model is an ensemble of one.
+"""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,71 +17,59 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-_CHUNK = 50
-_CLIP = 5.0
+from sosmarkov.learning.history import PhaseHistory, Progress
 
-
-@dataclass(frozen=True, eq=False)
-class PhaseHistory:
-    """What one phase of training did.
-
-    Attributes:
-        name: "transitions", "initial" or "beliefs".
-        steps: Steps at which the held-out loss was measured.
-        training: Mean training loss over the steps before each.
-        held_out: Held-out loss at each (equal to training where nothing was held out).
-        best_step: The step whose parameters were kept.
-        seconds: Wall-clock time, compilation included.
-        stopped: Why it ended: "steps", "patience" or "interrupted".
-    """
-
-    name: str
-    steps: tuple[int, ...]
-    training: tuple[float, ...]
-    held_out: tuple[float, ...]
-    best_step: int
-    seconds: float
-    stopped: str
-
-    @property
-    def best(self) -> float:
-        """The held-out loss of the parameters kept."""
-        return self.held_out[self.steps.index(self.best_step)]
-
-
-@dataclass(frozen=True, eq=False)
-class History:
-    """What training did: its phases, choices and device."""
-
-    phases: tuple[PhaseHistory, ...]
-    chosen: dict[str, Any] = field(default_factory=dict)
-    device: str = ""
-
-    @property
-    def seconds(self) -> float:
-        """Wall-clock time of all phases."""
-        return sum(phase.seconds for phase in self.phases)
-
-    def __str__(self) -> str:
-        """A few lines for a person."""
-        lines = [f"{name} = {value}" for name, value in self.chosen.items()]
-        for phase in self.phases:
-            lines.append(
-                f"{phase.name}: held-out loss {phase.best:.4f} at step {phase.best_step} of {phase.steps[-1]}"
-                f" ({phase.seconds:.1f} s, ended by {phase.stopped})"
-            )
-        return "\n".join([*lines, f"{self.seconds:.1f} s on {self.device}"])
+CHUNK = 50
 
 
 class TrainingError(ArithmeticError):
     """Training met a loss that is not a number."""
 
 
-def _sample(key: Array, data: Any, size: int) -> Any:
-    count = jax.tree.leaves(data)[0].shape[0]
-    chosen = jax.random.randint(key, (size,), 0, count)
-    return jax.tree.map(lambda leaf: leaf[chosen], data)
+class Plan(NamedTuple):
+    """How a phase is trained.
+
+    Attributes:
+        name: For the history and messages.
+        steps: At most this many, in chunks of 50.
+        batch_size: Rows drawn each step, with replacement.
+        learning_rate: At the start of a cosine schedule that ends at a hundredth of it.
+        patience: Steps without a better held-out loss after which a member has stopped improving.
+        seed: For the batches; members add their number.
+        clip: Largest norm of a member's gradient; larger ones are scaled down to it.
+    """
+
+    name: str
+    steps: int
+    batch_size: int
+    learning_rate: float
+    patience: int
+    seed: int
+    clip: float = 5.0
+
+
+class State(NamedTuple):
+    """Everything a phase needs to go on; arrays lead with the axis of members."""
+
+    trained: Any
+    optimiser: Any
+    best: Any
+    best_loss: Array
+    best_step: Array
+
+
+class Keeper(NamedTuple):
+    """Where a phase leaves its state after every chunk, and where it finds one to go on from.
+
+    Attributes:
+        load: Of the phase's name and a state of the right structure, to (state, history so far) or None.
+        save: Of the phase's name, state, history and whether the phase is over.
+    """
+
+    load: Callable[[str, State], tuple[State, PhaseHistory] | None]
+    save: Callable[[str, State, PhaseHistory, bool], None]
 
 
 def train(
@@ -85,98 +77,231 @@ def train(
     loss: Callable[[Any, Any], Array],
     training: Any,
     held_out: Any,
+    plan: Plan,
     *,
-    name: str,
-    steps: int,
-    batch_size: int,
-    learning_rate: float,
-    patience: int,
-    seed: int,
-    report: Callable[[str, int, int, float, float], None] | None = None,
+    progress: Progress | None = None,
+    keeper: Keeper | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Any, PhaseHistory]:
     """Minimise a loss; returns the parameters with the best held-out loss, and what happened.
 
     Args:
-        parameters: Any pytree; its floating-point arrays are trained.
-        loss: Of parameters and a batch (leading axis the batch) to a scalar.
-        training: Pytree of arrays with a common leading axis.
-        held_out: The same for validation.
-        name: For the history and messages.
-        steps: At most this many.
-        batch_size: Drawn with replacement each step.
-        learning_rate: At the start of a cosine schedule.
-        patience: Steps without a better held-out loss after which to stop.
-        seed: For the batches.
-        report: Called after each chunk with (name, step, steps, training loss, held-out loss).
+        parameters: A pytree whose arrays lead with the axis of members; its floating-point arrays are trained.
+        loss: Of one member's parameters and a batch (leading axis the rows) to a scalar.
+        training: Pytree of arrays with a common leading axis, shared by all members; or a callable that gives
+            one for each chunk (of the steps done so far), for data that are streamed.
+        held_out: A pytree of arrays for validation.
+        plan: Steps, rates, patience, seed.
+        progress: Told after each chunk.
+        keeper: Holds checkpoints.
+        stop: Asked after each chunk whether to end here, with the best so far.
     """
     begin = time.perf_counter()
-    size = min(batch_size, jax.tree.leaves(training)[0].shape[0])
-    schedule = optax.cosine_decay_schedule(learning_rate, steps, alpha=0.01)
-    optimiser = optax.chain(optax.clip_by_global_norm(_CLIP), optax.adam(schedule))
-    dynamic, static = eqx.partition(parameters, eqx.is_inexact_array)
+    place = _placement()
+    trained, fixed = eqx.partition(place(parameters), eqx.is_inexact_array)
+    held_out = place(held_out)
+    resident = None if callable(training) else place(training)
+    rule = Rule(plan.steps, plan.batch_size, plan.learning_rate, plan.clip)
+    state, history = _begin(rule, loss, trained, fixed, held_out, plan.name)
+    found = keeper.load(plan.name, state) if keeper else None
+    if found is not None:
+        state, history = found
+    before = history.seconds
+    while history.stopped == "":
+        data = place(training(history.done)) if resident is None else resident
+        keys = _keys(plan.seed, len(state.best_loss), history.done)
+        state, losses = _chunk(rule, loss, state, fixed, keys, data)
+        losses = np.asarray(losses)
+        _require_finite(losses, plan.name, history.done)
+        current = _values(loss, state.trained, fixed, held_out)
+        state = _keep_best(state, current, history.done + CHUNK)
+        history = history.extended(losses.mean(axis=0), np.asarray(current), np.asarray(state.best_step), CHUNK)
+        stopped = _ended(history, plan) or ("interrupted" if stop() else "")
+        history = history.at(before + time.perf_counter() - begin, stopped)
+        if keeper:
+            keeper.save(plan.name, state, history, stopped in ("steps", "patience"))
+        if progress:
+            progress.update(history, plan.steps)
+    arrays, rest = eqx.partition(eqx.combine(state.best, fixed), eqx.is_array)
+    return eqx.combine(jax.tree.map(lambda a: jnp.asarray(np.asarray(a)), arrays), rest), history
 
-    def value(dynamic: Any, batch: Any) -> Array:
-        return loss(eqx.combine(dynamic, static), batch)
 
-    @jax.jit
-    def chunk(dynamic: Any, state: Any, key: Array, data: Any) -> tuple[Any, Any, Array]:
-        def step(carry: Any, key: Array) -> tuple[Any, Array]:
-            dynamic, state = carry
-            current, gradient = jax.value_and_grad(value)(dynamic, _sample(key, data, size))
-            updates, state = optimiser.update(gradient, state, dynamic)
-            return (optax.apply_updates(dynamic, updates), state), current
+def _ended(history: PhaseHistory, plan: Plan) -> str:
+    if history.done >= plan.steps:
+        return "steps"
+    return "patience" if history.done - int(np.max(history.best_step)) >= plan.patience else ""
 
-        (dynamic, state), losses = lax.scan(step, (dynamic, state), jax.random.split(key, _CHUNK))
-        return dynamic, state, losses
 
-    validate = jax.jit(value)
-    state = optimiser.init(dynamic)
-    key = jax.random.key(seed)
-    best, best_step, best_loss = dynamic, 0, float(validate(dynamic, held_out))
-    taken, trained, checked = [0], [float("nan")], [best_loss]
-    stopped = "steps"
-    done = 0
+def evaluate(loss: Callable[[Any, Any], Array], parameters: Any, batch: Any) -> np.ndarray:
+    """The loss of each member on a batch; costs no compilation where training has evaluated it on such a batch."""
+    place = _placement()
+    trained, fixed = eqx.partition(place(parameters), eqx.is_inexact_array)
+    return np.asarray(_values(loss, trained, fixed, place(batch)))
+
+
+class Rule(NamedTuple):
+    """What a compiled chunk depends on, beside shapes and the loss."""
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    clip: float
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """Adam on clipped gradients."""
+        schedule = optax.cosine_decay_schedule(self.learning_rate, max(self.steps, 1), alpha=0.01)
+        return optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(schedule))
+
+
+def _begin(rule: Rule, loss: Any, trained: Any, fixed: Any, held_out: Any, name: str) -> tuple[State, PhaseHistory]:
+    """Step zero: the starting point is the best so far."""
+    losses = _values(loss, trained, fixed, held_out)
+    optimiser = jax.vmap(rule.optimiser.init)(trained)
+    state = State(trained, optimiser, trained, losses, jnp.zeros(len(losses), dtype=int))
+    return state, PhaseHistory.begun(name, np.asarray(losses), "" if rule.steps > 0 else "steps")
+
+
+@functools.cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function compiled, once per loss, rule and shapes (a loss is a module's function, or equal by value)."""
+    return eqx.filter_jit(function, compiler_options=_compiler_options())
+
+
+@functools.cache
+def _compiler_options() -> dict[str, Any]:
+    """On few cores, LAPACK calls that XLA's scheduler has started side by side can wait for each other for ever.
+
+    The paper's training needs LAPACK; its calls are kept in order where this XLA knows the option.
+    """
+    options = {"xla_cpu_enable_concurrency_optimized_scheduler": False}
+    if jax.default_backend() != "cpu":
+        return {}
     try:
-        while done < steps:
-            dynamic, state, losses = chunk(dynamic, state, jax.random.fold_in(key, done), training)
-            done += _CHUNK
-            values = np.asarray(losses)
-            _require_finite(values, name, done)
-            current = float(validate(dynamic, held_out))
-            taken.append(done)
-            trained.append(float(values.mean()))
-            checked.append(current)
-            if np.isfinite(current) and not current >= best_loss:
-                best, best_step, best_loss = dynamic, done, current
-            if report is not None:
-                report(name, done, steps, trained[-1], current)
-            if done - best_step >= patience:
-                stopped = "patience"
-                break
-    except KeyboardInterrupt:
-        stopped = "interrupted"
-    seconds = time.perf_counter() - begin
-    history = PhaseHistory(name, tuple(taken), tuple(trained), tuple(checked), best_step, seconds, stopped)
-    return eqx.combine(best, static), history
+        jax.jit(lambda x: x, compiler_options=options)(0.0)
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return options
 
 
-def _require_finite(losses: np.ndarray, name: str, done: int) -> None:
-    if np.all(np.isfinite(losses)):
-        return
-    first = done - len(losses) + int(np.flatnonzero(~np.isfinite(losses))[0]) + 1
-    raise TrainingError(
-        f"Expected finite losses, got one that is not at step {first} of phase '{name}'. Likely causes: a learning"
-        " rate too large for these data (lower learning_rate), states far outside the rest (check for outliers),"
-        " or too small a rank for the size (raise rank)."
+def _values(loss: Any, trained: Any, fixed: Any, batch: Any) -> Array:
+    return _compiled(_every_value)(loss, trained, fixed, batch)
+
+
+def _chunk(rule: Rule, loss: Any, state: State, fixed: Any, keys: Array, data: Any) -> tuple[State, Array]:
+    return _compiled(_steps)(rule, loss, state, fixed, keys, data)
+
+
+def _every_value(loss: Any, trained: Any, fixed: Any, batch: Any) -> Array:
+    def value(trained: Any, fixed: Any, batch: Any) -> Array:
+        return loss(eqx.combine(trained, fixed), batch)
+
+    return eqx.filter_vmap(value, in_axes=(0, eqx.if_array(0), None))(trained, fixed, batch)
+
+
+def _steps(rule: Rule, loss: Any, state: State, fixed: Any, keys: Array, data: Any) -> tuple[State, Array]:
+    """Steps under one scan; losses of shape (chunk, members)."""
+    optimiser = rule.optimiser
+
+    def value(trained: Any, fixed: Any, batch: Any) -> Array:
+        return loss(eqx.combine(trained, fixed), batch)
+
+    def step(trained: Any, moments: Any, fixed: Any, key: Array, data: Any) -> tuple[Any, Any, Array]:
+        batch = _spread(_sample(key, data, rule.batch_size))
+        current, gradient = jax.value_and_grad(value)(trained, fixed, batch)
+        updates, moments = optimiser.update(gradient, moments, trained)
+        return optax.apply_updates(trained, updates), moments, current
+
+    over_members = eqx.filter_vmap(step, in_axes=(0, 0, eqx.if_array(0), 0, None))
+
+    def body(carry: Any, keys: Array) -> tuple[Any, Array]:
+        trained, moments, current = over_members(*carry, fixed, keys, data)
+        return (trained, moments), current
+
+    (trained, moments), losses = lax.scan(body, (state.trained, state.optimiser), keys)
+    return state._replace(trained=trained, optimiser=moments), losses
+
+
+def _keys(seed: int, members: int, done: int) -> Array:
+    """Keys of shape (chunk, members) that depend on the step alone: a resumed run draws the same batches."""
+    starts = [jax.random.fold_in(jax.random.key(seed + member), done) for member in range(members)]
+    return jnp.stack([jax.random.split(start, CHUNK) for start in starts], axis=1)
+
+
+@eqx.filter_jit
+def _keep_best(state: State, losses: Array, done: int) -> State:
+    # A loss that is not a number compares as not better.
+    better = losses < state.best_loss
+
+    def choose(new: Array, old: Array) -> Array:
+        return jnp.where(better.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
+
+    return state._replace(
+        best=jax.tree.map(choose, state.trained, state.best),
+        best_loss=jnp.where(better, losses, state.best_loss),
+        best_step=jnp.where(better, done, state.best_step),
     )
 
 
-def device_name() -> str:
-    """The device JAX computes on."""
-    device = jax.devices()[0]
-    return f"{device.platform} ({device.device_kind})"
+def _array(leaf: Any) -> Any:
+    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
-def constant(value: Any) -> Array:
-    """An array JAX can hand to a compiled function."""
-    return jnp.asarray(value, dtype=float)
+def _sample(key: Array, data: Any, size: int) -> Any:
+    count = jax.tree.leaves(data)[0].shape[0]
+    chosen = jax.random.randint(key, (min(size, count),), 0, count)
+    return jax.tree.map(lambda leaf: leaf[chosen], data)
+
+
+def _mesh() -> Mesh | None:
+    devices = np.array(jax.devices())
+    return Mesh(devices, ("rows",)) if len(devices) > 1 else None
+
+
+def _placement() -> Callable[[Any], Any]:
+    """What puts arrays where training wants them: a copy on every device, where there are several."""
+    mesh = _mesh()
+    if mesh is None:
+        return lambda tree: jax.tree.map(_array, tree)
+    everywhere = NamedSharding(mesh, PartitionSpec())
+
+    def place(tree: Any) -> Any:
+        return jax.tree.map(
+            lambda leaf: jax.device_put(np.asarray(leaf), everywhere) if eqx.is_array(leaf) else leaf,
+            jax.tree.map(_array, tree),
+        )
+
+    return place
+
+
+def _spread(batch: Any) -> Any:
+    """The rows of a batch over all devices; their gradients are summed by XLA."""
+    mesh = _mesh()
+    if mesh is None or jax.tree.leaves(batch)[0].shape[0] % mesh.size:
+        return batch
+    return lax.with_sharding_constraint(batch, NamedSharding(mesh, PartitionSpec("rows")))
+
+
+def _require_finite(losses: np.ndarray, name: str, done: int) -> None:
+    """Losses of shape (chunk, members)."""
+    if np.all(np.isfinite(losses)):
+        return
+    step, member = np.argwhere(~np.isfinite(losses))[0]
+    which = f" in member {member}" if losses.shape[1] > 1 else ""
+    raise TrainingError(
+        f"Expected finite losses, got one that is not at step {done + step + 1} of phase '{name}'{which}. Likely"
+        " causes: a learning rate too large for these data (lower learning_rate), states far outside the rest (check"
+        " for outliers), or too small a rank for the size (raise rank)."
+    )
+
+
+def stack(members: list[Any]) -> Any:
+    """Members' pytrees of one structure as one, with a leading axis on every array."""
+    dynamic, static = zip(*(eqx.partition(member, eqx.is_array) for member in members), strict=True)
+    return eqx.combine(jax.tree.map(lambda *leaves: jnp.stack(leaves), *dynamic), static[0])
+
+
+def unstack(stacked: Any, count: int) -> list[Any]:
+    """The members of what `stack` made."""
+    dynamic, static = eqx.partition(stacked, eqx.is_array)
+    return [eqx.combine(jax.tree.map(lambda leaf, m=m: leaf[m], dynamic), static) for m in range(count)]

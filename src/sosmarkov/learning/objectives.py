@@ -1,8 +1,11 @@
-"""What training minimises: negative log-likelihoods of transitions, of initial states, of beliefs."""
+"""What training minimises: negative log-likelihoods of transitions, of initial states, of beliefs.
+
+All are weighted means, sum w (-log p) / sum w. A row of weight zero stands for data that are missing: whatever its
+place holds is neither evaluated nor differentiated.
+"""
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -10,97 +13,164 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov.bases import FullGaussianBasis, GaussianBasis
-from sosmarkov.couplings import Kraus
-from sosmarkov.forms import Form, SquaredForm, overlap_table
+from sosmarkov.bases import Basis
+from sosmarkov.couplings import Coupling
+from sosmarkov.couplings.base import mix_last
+from sosmarkov.forms import Form, LinearForm, SquaredForm, overlap_table
 from sosmarkov.numerics import unpack_coefficients
 from sosmarkov.transition import Transition
 
-# Width of the background functions, in standard deviations of the data.
+# Width of the background functions on R^d, in standard deviations of the data.
 BROAD = 8.0
 
 
 class Parameters(NamedTuple):
-    """Everything that is trained, in model space; background functions are added by `realise`."""
+    """Everything that is trained, in model space; background functions are added by `realise`.
 
-    phi: GaussianBasis | FullGaussianBasis
-    psi: GaussianBasis | FullGaussianBasis
-    coupling: Kraus
-    start_basis: GaussianBasis | FullGaussianBasis
-    start_factor: Float[Array, "n r"]
+    Attributes:
+        phi: Basis of g and of f in x, n functions.
+        psi: Basis of f in x', n functions.
+        coupling: Its coefficients; with a background share, for one function more in each basis.
+        start_basis: Basis of h_0.
+        start_factor: Of a squared form the factor F, shape (n_0, r), h_0 = ||F^T f||^2; under the linear coupling
+            the logarithms of its weights, shape (n_0,), h_0 = exp(start_factor) . f, so that they stay positive.
+    """
+
+    phi: Basis
+    psi: Basis
+    coupling: Coupling
+    start_basis: Basis
+    start_factor: Float[Array, "n r"] | Float[Array, " n"]
 
 
-def realise(parameters: Parameters) -> tuple[Transition, SquaredForm]:
+def realise(parameters: Parameters) -> tuple[Transition, Form]:
     """The transition and the initial form h_0 these parameters stand for, with honest tails.
 
-    With a background share, phi, psi and the initial basis get one broad function each, of fixed width;
-    its weight in p(x' | x) and in p_0 is exactly the share, whatever the other parameters are.
+    With a background share e, phi, psi and the initial basis get one broad function each, of fixed width. Then
+
+        p(x' | x) = (1 - e) p_own(x' | x) + e g(x') t(x') / int g t,    p_0 = (1 - e) p_own + e g t / int g t
+
+    with t the square of the broad function (the function itself under the linear coupling): an exact share,
+    whatever the other parameters are. Both are scaled to mass one.
     """
-    phi, psi, coupling, start_basis, start_factor = parameters
-    share = coupling.background
+    phi, psi, coupling, basis, factor = parameters
+    if coupling.background > 0:
+        phi, psi = phi.with_broad(BROAD), psi.with_broad(BROAD)
+    transition = Transition(phi, psi, coupling)
+    return transition, realise_start(Start(transition.g, basis, factor, coupling.background))
+
+
+class Start(NamedTuple):
+    """The initial form's share of `Parameters`, beside the factor g it is normalised against."""
+
+    g: Form
+    basis: Basis
+    factor: Float[Array, "n r"] | Float[Array, " n"]
+    background: float
+
+
+def realise_start(start: Start) -> Form:
+    """The initial form h_0 with its background."""
+    g, basis, factor, share = start
+    if factor.ndim == 1:
+        factor = jnp.exp(factor)
     if share == 0:
-        transition = Transition(phi, psi, coupling)
-        return transition, normalised(transition.g, SquaredForm(start_basis, start_factor))
-    transition = Transition(phi.with_broad(BROAD), psi.with_broad(BROAD), coupling)
-    basis = start_basis.with_broad(BROAD)
-    n, r = start_factor.shape
-    main = jnp.zeros((n + 1, r)).at[:n].set(start_factor)
-    last = jnp.zeros((n + 1, 1)).at[n, 0].set(1.0)
-    parts = [normalised(transition.g, SquaredForm(basis, factor)).factor for factor in (main, last)]
-    joined = jnp.concatenate([math.sqrt(1.0 - share) * parts[0], math.sqrt(share) * parts[1]], axis=1)
-    return transition, SquaredForm(basis, joined)
+        return normalised(g, _form(basis, factor))
+    # The broad function has no part in what is trained.
+    padded = jnp.concatenate([factor, jnp.zeros((1, *factor.shape[1:]))])
+    own = normalised(g, _form(basis.with_broad(BROAD), padded))
+    return mix_last(own, share, 1.0 / (g.coefficients @ overlap_table(g, own)[:, -1]))
 
 
-def normalised(g: Form, h: SquaredForm) -> SquaredForm:
+def _form(basis: Basis, coefficients: Array) -> Form:
+    return SquaredForm(basis, coefficients) if coefficients.ndim == 2 else LinearForm(basis, coefficients)
+
+
+def normalised(g: Form, h: Form) -> Form:
     """H scaled so that int g h = 1."""
-    return SquaredForm(h.basis, h.factor / jnp.sqrt(g.coefficients @ overlap_table(g, h) @ h.coefficients))
+    return h.scale(-jnp.log(g.coefficients @ overlap_table(g, h) @ h.coefficients))
 
 
-def transition_loss(parameters: Parameters, batch: tuple[Array, Array]) -> Float[Array, ""]:
-    """-mean log p(y' | y) over pairs, each of shape (B, d)."""
-    y, y_next = batch
+def weighted_mean(values: Float[Array, "*b"], weight: Float[Array, "*b"]) -> Float[Array, ""]:
+    """The weighted mean sum w v / sum w, zero where all weights are."""
+    total = jnp.sum(weight)
+    return jnp.sum(weight * jnp.where(weight > 0, values, 0.0)) / jnp.where(total > 0, total, 1.0)
+
+
+def present_or(y: Float[Array, "*b d"], weight: Float[Array, "*b"], basis: Basis) -> Float[Array, "*b d"]:
+    """The states, with some point of the domain in place of those of weight zero."""
+    return jnp.where(weight[..., None] > 0, y, lax.stop_gradient(basis.interior_point()))
+
+
+def transition_loss(parameters: Parameters, batch: tuple[Array, Array, Array]) -> Float[Array, ""]:
+    """-log p(y' | y), weighted mean over pairs (y, y', weight) of shapes (B, d), (B, d), (B,)."""
     transition, _ = realise(parameters)
-    return -jnp.mean(jax.vmap(transition.log_prob_model)(y_next, y))
+    return _transition_loss(transition, *batch)
 
 
-def initial_loss(parameters: Parameters, batch: Array) -> Float[Array, ""]:
-    """-mean log p_0(y) with the factor g held fixed, states of shape (B, d)."""
-    fixed = lax.stop_gradient(parameters[:3])
-    transition, start = realise(Parameters(*fixed, *parameters[3:]))  # type: ignore[arg-type]
-    log_p = jax.vmap(lambda y: transition.g.log_value_inside(y) + start.log_value_inside(y))
-    return -jnp.mean(log_p(batch))
+def _transition_loss(transition: Transition, y: Array, y_next: Array, weight: Array) -> Array:
+    y, y_next = (present_or(states, weight, transition.phi) for states in (y, y_next))
+    return weighted_mean(-jax.vmap(transition.log_prob_model)(y_next, y), weight)
 
 
-def belief_log_probs(parameters: Parameters, trajectories: Array) -> Float[Array, "t b"]:
-    """Log p_k(y_k) for k = 0, ..., T of trajectories of shape (B, T + 1, d)."""
-    transition, start = realise(parameters)
-    psi, g = transition.psi, transition.g
+def initial_loss(start: Start, batch: tuple[Array, Array]) -> Float[Array, ""]:
+    """-log p_0(y) with g held fixed, weighted mean over (y, weight) of shapes (B, d), (B,)."""
+    y, weight = batch
+    start = start._replace(g=lax.stop_gradient(start.g))
+    return weighted_mean(-_log_product(start.g, realise_start(start), present_or(y, weight, start.basis)), weight)
+
+
+def _log_product(g: Form, h: Form, y: Float[Array, "b d"]) -> Float[Array, " b"]:
+    return jax.vmap(lambda y: g.log_value(y) + h.log_value(y))(y)
+
+
+def belief_log_probs(
+    transition: Transition, start: Form, trajectories: Float[Array, "b t d"], present: Float[Array, "b t"]
+) -> Float[Array, "b t"]:
+    """Log p_k(y_k) for k = 0, ..., T - 1; where nothing is present the number means nothing."""
+    psi, g, order = transition.psi, transition.g, transition.coupling.order
+    states = jnp.swapaxes(present_or(trajectories, present, psi), 0, 1)
+    at_start = _log_product(g, start, states[0])
+
+    def advance(C: Array, _: None) -> tuple[Array, Array]:
+        return transition.kernel.push(transition.overlap @ C), C
+
     first = transition.kernel.push(overlap_table(g, start) @ start.coefficients)
+    _, coefficients = lax.scan(advance, first, None, length=states.shape[0] - 1)
 
-    def log_prob(C: Array, y: Array) -> Array:
-        matrix = unpack_coefficients(C, psi.size)
+    def features(y: Array) -> tuple[Array, Array, Array, Array]:
+        inside = psi.inside(y)
+        y = jnp.where(inside, y, psi.interior_point())
+        values, log_scale = psi.evaluate(y).scaled()
+        return values, log_scale, g.log_value_inside(y), inside
 
-        def one(y: Array) -> Array:
-            f = psi.evaluate(y).scaled()
-            return g.log_value_inside(y) + jnp.log(f.values @ matrix @ f.values) + 2.0 * f.log_scale
-
-        return jax.vmap(one)(y)
-
-    def advance(C: Array, y: Array) -> tuple[Array, Array]:
-        return transition.kernel.push(transition.overlap @ C), log_prob(C, y)
-
-    states = jnp.swapaxes(trajectories, 0, 1)
-    _, later = lax.scan(advance, first, states[1:])
-    at_start = jax.vmap(lambda y: g.log_value_inside(y) + start.log_value_inside(y))(states[0])
-    return jnp.concatenate([at_start[None], later])
+    # All states at once: inside the scan the same work would be done in as many small pieces.
+    f, log_scale, log_g, inside = jax.vmap(jax.vmap(features))(states[1:])
+    if order == 2:
+        # The belief's form as it is: a factor of C a step would cost more than all the rest.
+        matrices = jax.vmap(lambda C: unpack_coefficients(C, psi.size))(coefficients)
+        h = jnp.sum((f @ matrices) * f, axis=2)
+    else:
+        h = jnp.einsum("tbn,tn->tb", f, coefficients)
+    later = jnp.where(inside, log_g + jnp.log(h) + order * log_scale, -jnp.inf)
+    return jnp.swapaxes(jnp.concatenate([at_start[None], later]), 0, 1)
 
 
-def belief_loss(parameters: Parameters, batch: Array, weight: float) -> Float[Array, ""]:
-    """-mean over k of log p_k(y_k), plus `weight` times the transition loss along the same trajectories."""
-    loss = -jnp.mean(belief_log_probs(parameters, batch))
-    if weight == 0:
+def belief_loss(parameters: Parameters, batch: tuple[Array, Array], weight: float) -> Float[Array, ""]:
+    """-log p_k(y_k), weighted mean over trajectories and k, plus `weight` times a transition loss along them.
+
+    Args:
+        parameters: What is trained.
+        batch: Trajectories of shape (B, T, d) and the weight of each of their states, (B, T), zero where missing.
+        weight: Of the transition loss, taken on one pair a trajectory, weighted by the product of its states'.
+    """
+    trajectories, present = batch
+    transition, start = realise(parameters)
+    loss = weighted_mean(-belief_log_probs(transition, start, trajectories, present), present)
+    count, length, _ = trajectories.shape
+    if weight == 0 or length < 2:
         return loss
     # One transition a trajectory, at a step that differs from one to the next: the cost of a batch of pairs.
-    count, length, _ = batch.shape
     row, k = jnp.arange(count), jnp.arange(count) % (length - 1)
-    return loss + weight * transition_loss(parameters, (batch[row, k], batch[row, k + 1]))
+    both = present[row, k] * present[row, k + 1]
+    return loss + weight * _transition_loss(transition, trajectories[row, k], trajectories[row, k + 1], both)

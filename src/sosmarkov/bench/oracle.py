@@ -1,0 +1,77 @@
+"""What no prediction can beat: log p(x_k) of test states under the true dynamics, and references that cost nothing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from scipy.stats import multivariate_normal
+from sklearn.mixture import GaussianMixture
+
+from sosmarkov.bench.systems.base import System
+
+_AT_ONCE = 64
+
+
+class Limit(NamedTuple):
+    """Mean log p(x_k) of test states, between two estimates, for k = 1, ..., K.
+
+    Attributes:
+        lower: By averaging the true kernel over independent predecessors: too low where few of them matter.
+        upper: With the test state's own predecessor among them: too high by about as much.
+        error: Standard error over the test states.
+    """
+
+    lower: np.ndarray
+    upper: np.ndarray
+    error: np.ndarray
+
+
+def limit(system: System, test: np.ndarray, predecessors: np.ndarray) -> Limit:
+    """The mean of log p(x_k) = log E[p(x_k | x_(k-1))], over independent trajectories.
+
+    Args:
+        system: With a transition density.
+        test: Trajectories to score, shape (N, K + 1, d).
+        predecessors: Independent trajectories, shape (M, K + 1, d).
+    """
+    count = predecessors.shape[0]
+    lower, upper, error = [], [], []
+    for k in range(1, test.shape[1]):
+        others = jnp.asarray(predecessors[:, k - 1])
+        low, own = (np.asarray(v) for v in _log_mean(system, jnp.asarray(test[:, k - 1 : k + 1]), others))
+        high = np.logaddexp(low + np.log(count), own) - np.log(count + 1)
+        lower.append(low.mean())
+        upper.append(high.mean())
+        error.append(low.std() / np.sqrt(len(low)))
+    return Limit(np.array(lower), np.array(upper), np.array(error))
+
+
+@partial(jax.jit, static_argnames="system")
+def _log_mean(system: System, steps: Array, others: Array) -> tuple[Array, Array]:
+    def one(step: Array) -> tuple[Array, Array]:
+        before, after = step
+        values = jax.vmap(lambda x: system.log_transition(after, x))(others)
+        return jax.nn.logsumexp(values) - jnp.log(len(others)), system.log_transition(after, before)
+
+    return lax.map(one, steps, batch_size=_AT_ONCE)
+
+
+def gaussian_per_step(training: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Mean log-likelihood of test states under one normal per k, fitted to training trajectories; k = 1, ..., K."""
+
+    def score(fitted: np.ndarray, scored: np.ndarray) -> float:
+        covariance: Any = np.cov(fitted.T)
+        return float(multivariate_normal(fitted.mean(0), covariance).logpdf(scored).mean())
+
+    return np.array([score(training[:, k], test[:, k]) for k in range(1, test.shape[1])])
+
+
+def mixture_per_step(training: np.ndarray, test: np.ndarray, components: int = 20, seed: int = 0) -> np.ndarray:
+    """The same with a mixture of normals per k."""
+    models = (GaussianMixture(components, random_state=seed).fit(training[:, k]) for k in range(1, test.shape[1]))
+    return np.array([model.score(test[:, k]) for k, model in enumerate(models, start=1)])

@@ -1,0 +1,79 @@
+"""Checkpoints of training: written after every chunk, whole or not at all, and continued with an identical curve."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sosmarkov.files import load_arrays, save_arrays
+from sosmarkov.learning.history import PhaseHistory
+from sosmarkov.learning.loop import Keeper, State
+
+_FORMAT = 1
+_CURVES = ("steps", "training", "held_out", "best_step")
+
+
+def fingerprint(arrays: list[np.ndarray], settings: dict[str, Any]) -> str:
+    """SHA-256 of the data and of everything that steers training."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    for array in arrays:
+        digest.update(str(array.shape).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+class Checkpoint:
+    """One file with the state of every phase so far.
+
+    Args:
+        path: Where to write.
+        identity: Fingerprint of data and settings; a file of another one is refused.
+        resume: A file to continue from, or None to begin anew.
+    """
+
+    def __init__(self, path: str | os.PathLike, identity: str, resume: str | os.PathLike | None):
+        self._path = path
+        self._arrays: dict[str, np.ndarray] = {}
+        self._header: dict[str, Any] = {"format": _FORMAT, "identity": identity, "phases": {}}
+        if resume is None:
+            return
+        arrays, header = load_arrays(resume, "checkpoint")
+        if header.get("format") != _FORMAT:
+            raise ValueError(f"Expected a checkpoint of format {_FORMAT}, got {header.get('format')} in {resume}.")
+        if header["identity"] != identity:
+            raise ValueError(
+                f"Expected a checkpoint of the same data and settings, got {resume}, which was written for others."
+                " Continue with exactly the call that began it, or begin anew without resume."
+            )
+        self._arrays, self._header = arrays, header
+
+    @property
+    def keeper(self) -> Keeper:
+        """For the training loop."""
+        return Keeper(self._load, self._save)
+
+    def _load(self, name: str, like: State) -> tuple[State, PhaseHistory] | None:
+        phase = self._header["phases"].get(name)
+        if phase is None:
+            return None
+        leaves, structure = jax.tree.flatten(like)
+        stored = [jnp.asarray(self._arrays[f"{name}/{i}"]) for i in range(len(leaves))]
+        curves = {curve: self._arrays[f"{name}/{curve}"] for curve in _CURVES}
+        stopped = phase["stopped"] if phase["over"] else ""
+        history = PhaseHistory(name=name, seconds=phase["seconds"], stopped=stopped, **curves)
+        return jax.tree.unflatten(structure, stored), history
+
+    def _save(self, name: str, state: State, history: PhaseHistory, over: bool) -> None:
+        if jax.process_index() != 0:
+            return
+        for i, leaf in enumerate(jax.tree.leaves(state)):
+            self._arrays[f"{name}/{i}"] = np.asarray(leaf)
+        self._arrays |= {f"{name}/{curve}": getattr(history, curve) for curve in _CURVES}
+        self._header["phases"][name] = {"seconds": history.seconds, "stopped": history.stopped, "over": over}
+        save_arrays(self._path, self._arrays, self._header)

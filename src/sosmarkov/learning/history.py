@@ -1,0 +1,154 @@
+"""What training did, as a record to keep and as a line to watch."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseHistory:
+    """What one phase of training did. Arrays have one row per measurement, one column per member.
+
+    Attributes:
+        name: "surrogate", "transitions", "initial" or "beliefs".
+        steps: Steps at which the held-out loss was measured, shape (K,).
+        training: Mean training loss over the steps before each, shape (K, members); NaN at step zero.
+        held_out: Held-out loss at each, shape (K, members).
+        best_step: The step whose parameters were kept, shape (members,).
+        seconds: Wall-clock time, compilation included.
+        stopped: Why it ended: "steps", "patience" or "interrupted"; "" while it goes on.
+    """
+
+    name: str
+    steps: np.ndarray
+    training: np.ndarray
+    held_out: np.ndarray
+    best_step: np.ndarray
+    seconds: float
+    stopped: str
+
+    @classmethod
+    def begun(cls, name: str, held_out: np.ndarray, stopped: str) -> PhaseHistory:
+        """Before the first step."""
+        start = np.full((1, len(held_out)), np.nan)
+        return cls(name, np.zeros(1, int), start, held_out[None], np.zeros(len(held_out), int), 0.0, stopped)
+
+    def extended(self, training: np.ndarray, held_out: np.ndarray, best_step: np.ndarray, more: int) -> PhaseHistory:
+        """With one more measurement, `more` steps later."""
+        return dataclasses.replace(
+            self,
+            steps=np.append(self.steps, self.done + more),
+            training=np.concatenate([self.training, training[None]]),
+            held_out=np.concatenate([self.held_out, held_out[None]]),
+            best_step=best_step,
+        )
+
+    def at(self, seconds: float, stopped: str) -> PhaseHistory:
+        """The same, with the time taken so far and why it ended, if it did."""
+        return dataclasses.replace(self, seconds=seconds, stopped=stopped)
+
+    @property
+    def done(self) -> int:
+        """Steps taken."""
+        return int(self.steps[-1])
+
+    @property
+    def best(self) -> np.ndarray:
+        """The held-out loss of the parameters kept, shape (members,)."""
+        rows = np.searchsorted(self.steps, self.best_step)
+        return self.held_out[rows, np.arange(len(self.best_step))]
+
+    def __str__(self) -> str:
+        """One line."""
+        best = self.best
+        if len(best) == 1:
+            found = f"held-out loss {best[0]:.4f} at step {self.best_step[0]} of {self.done}"
+        else:
+            found = f"held-out loss {best.mean():.4f} (std {best.std():.4f} over {len(best)}), {self.done} steps"
+        return f"{self.name}: {found} ({self.seconds:.1f} s, ended by {self.stopped})"
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What training did: its choices, phases, figures and device.
+
+    Attributes:
+        phases: In the order they ran.
+        chosen: What was left open and what was chosen for it.
+        scores: Held-out log-likelihoods of the finished process, in nats per state in data space.
+        device: Where it ran.
+    """
+
+    phases: tuple[PhaseHistory, ...]
+    chosen: dict[str, Any] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    device: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time of all phases."""
+        return sum(phase.seconds for phase in self.phases)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether training was stopped by hand."""
+        return any(phase.stopped == "interrupted" for phase in self.phases)
+
+    def __str__(self) -> str:
+        """A few lines for a person."""
+        lines = [f"{name} = {value}" for name, value in self.chosen.items()]
+        lines += [str(phase) for phase in self.phases]
+        lines += [f"held-out log-likelihood, {name}: {value:.4f}" for name, value in self.scores.items()]
+        return "\n".join([*lines, f"{self.seconds:.1f} s on {self.device}"])
+
+
+class Progress:
+    """A bar on the terminal with loss, held-out loss, pace and time left; nothing off a terminal."""
+
+    def __init__(self, wanted: bool):
+        self._bar = None
+        self._task = None
+        if wanted and sys.stderr.isatty() and jax.process_index() == 0:
+            # Only those who watch pay for the import.
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("{task.description:<12}"),
+                BarColumn(),
+                TextColumn("{task.completed:>5.0f}/{task.total:.0f}"),
+                TextColumn("{task.fields[loss]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self._bar.start()
+
+    def update(self, history: PhaseHistory, steps: int) -> None:
+        """Tell what a phase has reached."""
+        if self._bar is None:
+            return
+        if self._task is None or self._bar.tasks[-1].description != history.name:
+            self._task = self._bar.add_task(history.name, total=steps, loss="")
+        pace = history.done / max(history.seconds, 1e-9)
+        loss = f"loss {history.training[-1].mean():9.4f}  held out {history.held_out[-1].mean():9.4f}  {pace:.0f}/s"
+        total = history.done if history.stopped else steps
+        self._bar.update(self._task, completed=history.done, total=total, loss=loss)
+
+    def close(self) -> None:
+        """Leave the bars standing as the summary of what ran."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def device_name() -> str:
+    """The devices JAX computes on."""
+    devices = jax.devices()
+    count = f"{len(devices)} x " if len(devices) > 1 else ""
+    return f"{count}{devices[0].platform} ({devices[0].device_kind})"

@@ -1,0 +1,71 @@
+"""Phases of training one after the other, with one bar, one checkpoint and one way to stop them all."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from sosmarkov.learning.history import PhaseHistory, Progress
+from sosmarkov.learning.loop import Keeper, Plan, train
+from sosmarkov.learning.settings import Settings
+
+
+class Interruption:
+    """Ctrl-C, noted and looked at between chunks, so that it loses nothing wherever it comes; twice means now.
+
+    Signals reach the main thread only: elsewhere this does nothing.
+    """
+
+    def __init__(self):
+        self.asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interruption:
+        """Begin to listen."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the signal back."""
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+class Phases:
+    """Runs phases and remembers them; after an interruption the ones that follow are left out."""
+
+    def __init__(self, settings: Settings, bar: Progress, keeper: Keeper | None, interruption: Interruption):
+        self._settings = settings
+        self._bar = bar
+        self._keeper = keeper
+        self._interruption = interruption
+        self.done: list[PhaseHistory] = []
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether someone asked to stop."""
+        return self._interruption.asked
+
+    def run(
+        self, name: str, parameters: Any, loss: Callable[..., Any], training: Any, held_out: Any, **changes: Any
+    ) -> Any:
+        """The parameters after one phase; `changes` replace fields of its `Plan`."""
+        if self.interrupted:
+            return parameters
+        s = self._settings
+        plan = Plan(name, s.phase_steps, s.batch_size, s.learning_rate, s.patience, s.seed)._replace(**changes)
+        parameters, history = train(
+            parameters, loss, training, held_out, plan,
+            progress=self._bar, keeper=self._keeper, stop=lambda: self.interrupted,
+        )  # fmt: skip
+        self.done.append(history)
+        return parameters

@@ -1,0 +1,258 @@
+"""One run of `fit`: scale, split, roll, start, train, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from sosmarkov.ensemble import Ensemble
+from sosmarkov.learning.barrier import BarrierParameters, barrier_loss, finish
+from sosmarkov.learning.data import (
+    Data,
+    from_trajectories,
+    repeated,
+    robust_standardize,
+    set_aside_extremes,
+    split,
+)
+from sosmarkov.learning.history import History, device_name
+from sosmarkov.learning.initialise import model_space, start_initial, start_transition
+from sosmarkov.learning.loop import TrainingError, evaluate, stack, unstack
+from sosmarkov.learning.objectives import Parameters, Start, belief_loss, initial_loss, realise, transition_loss
+from sosmarkov.learning.phases import Phases
+from sosmarkov.learning.rolled import rolled
+from sosmarkov.learning.settings import Settings
+from sosmarkov.learning.stream import Stream
+from sosmarkov.process import MarkovProcess
+from sosmarkov.transforms import Affine, GaussianCDF, Standardize, Transform, to_data, to_model
+from sosmarkov.transition import Transition
+
+_STARTS = 8
+_ROWS = 20_000
+# States beyond this many deviations are set aside; a distribution function is one in double precision long before.
+_EXTREME = {"standardize": 100.0, "whiten": 100.0, "gaussian_cdf": 8.0}
+
+
+class BeliefLoss(NamedTuple):
+    """`belief_loss` with its weight; equal by value, so that it is compiled once."""
+
+    weight: float
+
+    def __call__(self, parameters: Parameters, batch: tuple[Array, Array]) -> Array:
+        """The loss of a batch of trajectories."""
+        return belief_loss(parameters, batch, self.weight)
+
+
+class Run:
+    """One call of `fit`, and what it leaves for the history."""
+
+    def __init__(
+        self, settings: Settings, transform: str | Transform | None, phases: Phases, stream: Stream | None = None
+    ):
+        self.settings = settings
+        self.stream = stream
+        self.transform = transform if transform is not None else model_space(settings.basis)
+        self.phases = phases
+        self.chosen: dict[str, Any] = dict(settings.chosen)
+        self.scores: dict[str, float] = {}
+        if not isinstance(self.transform, Transform) and self.transform not in _EXTREME:
+            raise ValueError(
+                f"Expected transform one of {', '.join(_EXTREME)}, or a transform object, got {self.transform!r}."
+            )
+
+    def fit(self, data: Data) -> MarkovProcess | Ensemble:
+        """The process these data suggest."""
+        scale = robust_standardize(data.states)
+        extreme = 100.0 if isinstance(self.transform, Transform) else _EXTREME[self.transform]
+        data, self.chosen["set_aside"] = set_aside_extremes(data, scale, extreme)
+        self.chosen["repeated_pairs"] = repeated(data)
+        training, held_out = split(data, self.settings.validation, self.settings.seed)
+        training, held_out, judged = self._material(training, held_out, scale)
+        transform = self._make_transform(training)
+        forward = _mapping(partial(to_model, transform))
+        score = _Score(transform, judged, self.settings.horizon)
+        source = _Source(_mapped(training, forward), self.stream, partial(self._prepared, scale, extreme, forward))
+        parameters = self._train(source, _mapped(held_out, forward), score)
+        self.scores |= score(parameters)
+        return self._finish(parameters, transform)
+
+    def _material(self, training: Data, held_out: Data, scale: Standardize) -> tuple[Data, Data, Data]:
+        """What to train on, to stop by and to score, in data space: the given data, or a surrogate's trajectories."""
+        # With so many trajectories that they have to be streamed, nothing is gained by inventing more.
+        wanted = self.settings.objective == "beliefs" and self.settings.surrogate is not False and not self.stream
+        found = None
+        if wanted:
+            forward = _mapping(partial(to_model, scale))
+            found = rolled(self.phases, _mapped(training, forward), _mapped(held_out, forward), self.settings)
+        self.chosen["surrogate"] = found is not None
+        if found is None:
+            return training, held_out, held_out
+        if found.gain is not None:
+            self.chosen["surrogate_gain"] = round(found.gain, 4)
+        backward = _mapping(partial(to_data, scale))
+        fresh, stop = (_mapped(part, backward) for part in (found.training, found.held_out))
+        # Transitions and beliefs from the surrogate, initial states as they were given.
+        start = ("initial", "initial_weight", "initial_owner")
+        fresh = fresh._replace(**{name: getattr(training, name) for name in start})
+        stop = stop._replace(**{name: getattr(held_out, name) for name in start})
+        judged = held_out._replace(trajectories=stop.trajectories, present=stop.present)
+        return fresh, stop, judged
+
+    def _make_transform(self, training: Data) -> Transform:
+        if isinstance(self.transform, Transform):
+            return self.transform
+        if self.transform == "whiten":
+            return Affine.whiten(training.states)
+        scale = robust_standardize(training.states)
+        return GaussianCDF(scale.mean, scale.std) if self.transform == "gaussian_cdf" else scale
+
+    def _prepared(self, scale: Standardize, extreme: float, forward: Callable, trajectories: list[np.ndarray]) -> Data:
+        """A block of a stream, treated like the data in memory."""
+        # One length for all blocks, so that none has to be compiled again.
+        length = max(self.settings.horizon + 2, *(len(part) for part in trajectories))
+        ending = np.full((length - len(trajectories[0]), trajectories[0].shape[1]), np.nan)
+        trajectories = [np.concatenate([trajectories[0], ending]), *trajectories[1:]]
+        data, _ = set_aside_extremes(from_trajectories(trajectories), scale, extreme)
+        return _mapped(data, forward)
+
+    def _train(self, source: _Source, held_out: Data, score: _Score) -> Parameters:
+        s, run, training = self.settings, self.phases.run, source.resident
+        starts = [self._start(training, s.seed + member) for member in range(s.members)]
+        if s.objective == "barrier":
+            parameters = self._by_barrier(starts, source, held_out)
+        else:
+            parameters = run("transitions", stack(starts), transition_loss, source(_pairs), _pairs(held_out))
+        parameters = self._train_start(parameters, training, held_out)
+        if s.objective == "beliefs":
+            self.scores |= {f"{name} before the belief phase": value for name, value in score(parameters).items()}
+            whole = [source(partial(_whole, horizon=s.horizon + 1)), _whole(held_out, s.horizon)]
+            loss = BeliefLoss(s.transition_weight)
+            parameters = run("beliefs", parameters, loss, *whole, batch_size=max(1, s.batch_size // 2))
+        return parameters
+
+    def _train_start(self, parameters: Parameters, training: Data, held_out: Data) -> Parameters:
+        """P_0 from the initial states, with g as the transition has it."""
+        background = parameters.coupling.background
+        g = eqx.filter_jit(eqx.filter_vmap(lambda one: realise(one)[0].g, in_axes=eqx.if_array(0)))(parameters)
+        start = Start(g, parameters.start_basis, parameters.start_factor, background)
+        batches = [(d.initial, d.initial_weight) for d in (training, held_out)]
+        start = self.phases.run("initial", start, initial_loss, *batches, steps=min(self.settings.phase_steps, 500))
+        return parameters._replace(start_basis=start.basis, start_factor=start.factor)
+
+    def _by_barrier(self, starts: list[Parameters], source: _Source, held_out: Data) -> Parameters:
+        """The paper's training; infeasible results are refused, since they are no densities."""
+        begun = stack([BarrierParameters.start(*start[:3]) for start in starts])  # type: ignore[arg-type]
+        trained = self.phases.run("barrier", begun, barrier_loss, source(_pairs), _pairs(held_out))
+        results = [finish(member) for member in unstack(trained, len(starts))]
+        for member, result in enumerate(results):
+            if result.parts is None:
+                raise TrainingError(f"Expected a feasible R, got none in member {member}. {result.message}")
+        self.chosen["paper_normalisation_error"] = max(result.normalisation_error for result in results)
+        parts = [result.parts for result in results if result.parts is not None]
+        return stack([Parameters(*part, *start[3:]) for part, start in zip(parts, starts, strict=True)])
+
+    def _start(self, training: Data, seed: int) -> Parameters:
+        s = self.settings
+        rows, first = _rows(training.weight, seed), _rows(training.initial_weight, seed)
+        kind = {"basis": s.basis, "coupling": s.coupling, "seed": seed}
+        return Parameters(
+            *start_transition(
+                training.x[rows], training.x_next[rows], size=s.size, rank=s.rank, background=s.background, **kind
+            ),
+            *start_initial(training.initial[first], size=min(s.size, _STARTS), **kind),
+        )
+
+    def _finish(self, stacked: Parameters, transform: Transform) -> MarkovProcess | Ensemble:
+        history = History(tuple(self.phases.done), self.chosen, self.scores, device_name())
+        make = eqx.filter_jit(realise)
+        processes = []
+        for parameters in unstack(stacked, self.settings.members):
+            transition, start = make(parameters)
+            transition = Transition(transition.phi, transition.psi, transition.coupling, transform)
+            processes.append(MarkovProcess(transition, start, history=history))
+        return processes[0] if len(processes) == 1 else Ensemble(processes, history=history)
+
+
+class _Source:
+    """Where phases take their rows from: data in memory, or blocks of a stream."""
+
+    def __init__(self, resident: Data, stream: Stream | None, prepare: Callable[[list[np.ndarray]], Data]):
+        self.resident = resident
+        self._stream = stream
+        self._prepare = prepare
+
+    def __call__(self, pick: Callable[[Data], Any]) -> Any:
+        stream = self._stream
+        if stream is None:
+            return pick(self.resident)
+        return lambda done: pick(_regular(self._prepare(stream.block(done))))
+
+
+def _regular(data: Data) -> Data:
+    """Pairs taken from padded trajectories, absent ones with weight zero: every block has the same shapes."""
+    states, present, dim = data.trajectories, data.present, data.dim
+    weight = np.where(present[:, 1:] > 0, present[:, :-1], 0.0)
+    x, x_next = (a.reshape(-1, dim) for a in (states[:, :-1], states[:, 1:]))
+    return data._replace(x=x, x_next=x_next, weight=weight.reshape(-1))
+
+
+class _Score:
+    """Held-out log-likelihoods in data space, averaged over members."""
+
+    def __init__(self, transform: Transform, data: Data, horizon: int):
+        forward = jax.jit(partial(to_model, transform))
+        model = _mapped(data, lambda x: np.asarray(forward(jnp.asarray(x))[0]))
+        self._pairs = _pairs(model)
+        self._whole = _whole(model, horizon) if len(data.trajectories) else None
+        self._shift = {"transitions": np.average(forward(jnp.asarray(data.x_next))[1], weights=data.weight)}
+        if len(data.trajectories):
+            states, present = _whole(data, horizon)
+            self._shift["beliefs"] = np.average(forward(jnp.asarray(states))[1], weights=present)
+
+    def __call__(self, stacked: Parameters) -> dict[str, float]:
+        losses = [evaluate(transition_loss, stacked, self._pairs)]
+        if self._whole is not None:
+            losses.append(evaluate(BeliefLoss(0.0), stacked, self._whole))
+        return {name: float(shift - np.mean(v)) for (name, shift), v in zip(self._shift.items(), losses, strict=True)}
+
+
+def _pairs(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return data.x, data.x_next, data.weight
+
+
+def _whole(data: Data, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+    """States and presence up to the horizon."""
+    return data.trajectories[:, : horizon + 1], data.present[:, : horizon + 1]
+
+
+def _mapping(function: Callable[[Array], Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """A map of states (with or without a log-determinant beside them) on numpy arrays."""
+    compiled = jax.jit(function)
+
+    def mapped(x: np.ndarray) -> np.ndarray:
+        y = compiled(jnp.asarray(x))
+        return np.asarray(y[0] if isinstance(y, tuple) else y)
+
+    return mapped
+
+
+def _mapped(data: Data, function: Callable[[np.ndarray], np.ndarray]) -> Data:
+    trajectories = np.where(data.present[..., None] > 0, function(data.trajectories), 0.0)
+    return data._replace(
+        x=function(data.x), x_next=function(data.x_next), initial=function(data.initial), trajectories=trajectories
+    )
+
+
+def _rows(weight: np.ndarray, seed: int) -> np.ndarray:
+    """Rows for a start: at most a few thousand, drawn by weight where weights differ."""
+    rng = np.random.default_rng(seed)
+    if np.ptp(weight) > 0:
+        return rng.choice(len(weight), min(len(weight), _ROWS), p=weight / weight.sum())
+    return rng.permutation(len(weight))[:_ROWS]

@@ -1,0 +1,140 @@
+"""What `fit` was asked for, with sensible values for what was left open."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sosmarkov import checks
+from sosmarkov.learning.data import Data
+
+BASES = ("gaussian", "gaussian-full", "beta", "exponential", "monomial", "fourier")
+COUPLINGS = ("kraus", "paired", "linear")
+OBJECTIVES = ("transitions", "beliefs", "barrier")
+# Trajectories longer than this are learned by their transitions, and by their beliefs up to here.
+_LONGEST = 50
+# Up to so many coordinates a laptop trains a process in a minute or two, and that is what sizes are chosen for.
+_FEW = 4
+# Steps ahead that beliefs are trained for where pairs do not say how long trajectories are.
+_AHEAD = 10
+
+
+class Settings(NamedTuple):
+    """Everything that steers training, complete and checked; the fields are those of `fit`."""
+
+    basis: str
+    coupling: str
+    size: int
+    rank: int
+    objective: str
+    transition_weight: float
+    horizon: int
+    surrogate: bool | None
+    steps: int
+    batch_size: int
+    learning_rate: float
+    validation: float
+    patience: int
+    background: float
+    seed: int
+    members: int
+
+    @property
+    def phase_steps(self) -> int:
+        """Most steps of one phase: half where there are transitions and beliefs to train."""
+        return max(1, self.steps // 2) if self.objective == "beliefs" else self.steps
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What a reader of the history wants to know."""
+        names = ["basis", "coupling", "size", "objective", "steps", "background", "seed"]
+        names += ["rank"] if self.coupling == "kraus" else []
+        names += ["transition_weight", "horizon"] if self.objective == "beliefs" else []
+        names += ["members"] if self.members > 1 else []
+        return {name: getattr(self, name) for name in names}
+
+
+def settle(data: Data, given: dict[str, Any]) -> Settings:
+    """Choose what is None from dimension and data, and refuse what makes no sense."""
+    whole = len(data.trajectories) > 0
+    basis, coupling = given["basis"], given["coupling"]
+    if basis is None:
+        basis = "beta" if given["transform"] == "gaussian_cdf" else "gaussian" if data.dim == 1 else "gaussian-full"
+    _one_of(basis, BASES, "basis")
+    _one_of(coupling, COUPLINGS, "coupling")
+    size = given["size"] if given["size"] is not None else _size(data, basis, coupling)
+    size = checks.count(size, "size", least=1)
+    rank = checks.count(max(2, size // 2) if given["rank"] is None else given["rank"], "rank", least=1)
+    objective, weight = _objective(given["objective"])
+    horizon = given["horizon"]
+    if horizon is None:
+        horizon = min(data.horizon, _LONGEST) if whole else _AHEAD
+    horizon = checks.count(horizon, "horizon", least=1)
+    if whole and horizon > data.horizon:
+        raise ValueError(f"Expected a horizon of at most {data.horizon}, the longest trajectory's, got {horizon}.")
+    surrogate = given["surrogate"]
+    if objective == "barrier" and coupling != "paired":
+        raise ValueError(f"Expected coupling 'paired' for objective 'barrier' (the paper's), got {coupling!r}.")
+    if objective == "beliefs" and not whole and surrogate is False:
+        raise ValueError(
+            "Expected trajectories for objective 'beliefs' without a surrogate, got pairs. Use 'transitions', or let"
+            " surrogate be None."
+        )
+    return Settings(
+        basis, coupling, size, rank, objective, weight, horizon, surrogate,
+        steps=checks.count(_steps(data) if given["steps"] is None else given["steps"], "steps", least=1),
+        batch_size=checks.count(given["batch_size"], "batch_size", least=1),
+        learning_rate=_between(given["learning_rate"], "learning_rate", 0.0, np.inf),
+        validation=_between(given["validation"], "validation", 0.0, 1.0),
+        patience=checks.count(given["patience"], "patience", least=1),
+        # The paper's training has no background.
+        background=0.0 if objective == "barrier" else _background(given["background"]),
+        seed=checks.count(given["seed"], "seed"),
+        members=checks.count(given["members"], "members", least=1),
+    )  # fmt: skip
+
+
+def _size(data: Data, basis: str, coupling: str) -> int:
+    """As many functions as the data can carry: about forty pairs each, and no more than ever helped."""
+    if coupling == "linear":
+        most = 100
+    elif basis == "gaussian":
+        most = 36
+    elif basis == "gaussian-full":
+        most = 20 if data.dim <= _FEW else 24 if len(data.x) < 40_000 else 32
+    else:
+        most = 25
+    return int(np.clip(len(data.x) // 40, 4, most))
+
+
+def _steps(data: Data) -> int:
+    return 2000 if data.dim <= _FEW else 4000
+
+
+def _objective(objective: str | float | None) -> tuple[str, float]:
+    if objective is None:
+        return "beliefs", 0.0
+    if isinstance(objective, (int, float)) and not isinstance(objective, bool):
+        if not 0 <= objective < np.inf:
+            raise ValueError(f"Expected a finite weight >= 0 as objective, got {objective}.")
+        return "beliefs", float(objective)
+    _one_of(objective, OBJECTIVES, "objective (or a weight >= 0)")
+    return str(objective), 0.0
+
+
+def _background(share: float) -> float:
+    if not 0 <= share < 1:
+        raise ValueError(f"Expected background as a share from 0 to below 1, got {share}.")
+    return float(share)
+
+
+def _one_of(value: Any, known: tuple[str, ...], name: str) -> None:
+    if value not in known:
+        raise ValueError(f"Expected {name} one of {', '.join(known)}, got {value!r}.")
+
+
+def _between(value: float, name: str, low: float, high: float) -> float:
+    if not low < value < high:
+        raise ValueError(f"Expected {name} between {low} and {high}, got {value}.")
+    return float(value)
