@@ -31,7 +31,7 @@ def draw(beliefs: sm.Beliefs, simulated: np.ndarray, path: Path) -> None:
         above, below = axes[:, column]
         above.contourf(line, line, beliefs[k].prob(grid), levels=24, cmap="magma")
         above.set_title(f"k = {k}", fontsize=11)
-        below.hist2d(*simulated[:, k].T, bins=64, range=[[-SHOWN, SHOWN]] * 2, cmap="magma")
+        below.hist2d(*simulated[:, k].T, bins=48, range=[[-SHOWN, SHOWN]] * 2, cmap="magma")
         for axis in (above, below):
             axis.set(xlim=(-SHOWN, SHOWN), ylim=(-SHOWN, SHOWN), xticks=[-3, 0, 3], yticks=[-3, 0, 3], aspect="equal")
     axes[0, 0].set_ylabel("learned belief")
