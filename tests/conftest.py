@@ -1,6 +1,22 @@
-"""Settings for all tests: one hypothesis profile, no deadline (compilation counts otherwise)."""
+"""Settings for all tests: quick compilation, one hypothesis profile, no deadline (compilation counts otherwise)."""
+
+import gc
+import os
 
 from hypothesis import settings
 
+# Nearly all of a test's time is compilation, and nearly all of that LLVM's optimisation: the tests translate the
+# same programs without it. `make exhaustive` compiles as users do; so do the tests that start a process of their
+# own, with the environment below. Should a later XLA drop one of these flags, it says so on the first line.
+AS_USERS = dict(os.environ)
+if os.environ.get("SOSMARKOV_EXHAUSTIVE") != "1":
+    quick = ["--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"]
+    os.environ["XLA_FLAGS"] = " ".join([*filter(None, [os.environ.get("XLA_FLAGS")]), *quick])
+
 settings.register_profile("exact", deadline=None, max_examples=6, derandomize=True)
 settings.load_profile("exact")
+
+
+def pytest_collection_finish():
+    # What is imported stays: the collector need not walk it again for every few thousand objects that tracing makes.
+    gc.freeze()

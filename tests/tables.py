@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import numpy as np
 
 import oracles
@@ -28,6 +29,12 @@ def _random_covariance(rng: Rng, n: int, d: int) -> np.ndarray:
     return root @ np.swapaxes(root, 1, 2) + 0.2 * np.eye(d)
 
 
+@eqx.filter_jit
+def _read(basis: sm.Basis, *names: str) -> list:
+    """Parameters as users know them, from one program: the properties compute them."""
+    return [getattr(basis, name) for name in names]
+
+
 def _gaussian(basis: sm.GaussianBasis, y: np.ndarray) -> np.ndarray:
     z = (y[:, None] - np.asarray(basis.mean)) / np.exp(np.asarray(basis.log_std))
     return np.exp(-0.5 * np.sum(z**2, axis=-1))
@@ -35,13 +42,13 @@ def _gaussian(basis: sm.GaussianBasis, y: np.ndarray) -> np.ndarray:
 
 def _full(basis: sm.FullGaussianBasis, y: np.ndarray) -> np.ndarray:
     away = y[:, None] - np.asarray(basis.mean)
-    inverse = np.linalg.inv(np.asarray(basis.covariance))
+    inverse = np.linalg.inv(*_read(basis, "covariance"))
     return np.exp(-0.5 * np.einsum("xni,nij,xnj->xn", away, inverse, away))
 
 
 def _beta(basis: sm.BetaBasis, y: np.ndarray) -> np.ndarray:
-    y = y[:, None]
-    return np.prod(y ** (np.asarray(basis.alpha) - 1) * (1 - y) ** (np.asarray(basis.beta) - 1), axis=-1)
+    y, (alpha, beta) = y[:, None], map(np.asarray, _read(basis, "alpha", "beta"))
+    return np.prod(y ** (alpha - 1) * (1 - y) ** (beta - 1), axis=-1)
 
 
 def _fourier(basis: sm.FourierBasis, y: np.ndarray) -> np.ndarray:
@@ -82,7 +89,7 @@ FAMILIES = {
     ),
     "monomial": Family(
         lambda rng, n, d: sm.MonomialBasis(-0.15 + 5.0 * rng.random((n, d)), 0.0, 1.5),
-        lambda basis, y: np.prod(y[:, None] ** np.asarray(basis.exponent), axis=-1),
+        lambda basis, y: np.prod(y[:, None] ** np.asarray(*_read(basis, "exponent")), axis=-1),
         lambda: oracles.tanh_sinh(0.0, 1.5),
         lambda rng, count, d: rng.uniform(0.0, 1.5, (count, d)),
     ),
@@ -120,19 +127,19 @@ COMBINATIONS = [
     and not (coupling == "kraus-background" and family not in ("gaussian", "fourier"))
 ]
 
-# Every family and every coupling, where the full product would only repeat compilation. With
-# SOSMARKOV_EXHAUSTIVE=1 in the environment (`make exhaustive`) everything runs over COMBINATIONS.
+# The smallest list with every family and every coupling in it. A property is as true for the rest of the
+# product, which would mostly repeat compilation: with SOSMARKOV_EXHAUSTIVE=1 in the environment
+# (`make exhaustive`) COVER is the whole product.
 EXHAUSTIVE = os.environ.get("SOSMARKOV_EXHAUSTIVE") == "1"
-BRIEF = [(family, "kraus") for family in FAMILIES] + [("gaussian", "paired"), ("gaussian", "linear")]
-BRIEF = COMBINATIONS if EXHAUSTIVE else BRIEF
-SELECTION = [(family, "kraus") for family in FAMILIES] + [
-    ("gaussian", "kraus-background"),
-    ("gaussian", "paired"),
-    ("gaussian", "linear"),
+COVER = [
+    ("gaussian", "kraus"),
+    ("gaussian-full", "kraus"),
     ("beta", "paired"),
     ("exponential", "linear"),
+    ("monomial", "paired"),
+    ("fourier", "kraus-background"),
 ]
-SELECTION = COMBINATIONS if EXHAUSTIVE else SELECTION
+COVER = COMBINATIONS if EXHAUSTIVE else COVER
 
 
 def _affine(rng: Rng, d: int) -> sm.Affine:
@@ -162,14 +169,18 @@ def make_transition(
     return sm.Transition(*make_parts(family, coupling, d, seed, n), transform)
 
 
-def make_process(
-    family: str, coupling: str, d: int, seed: int, n: int = 5, transform: sm.Transform | None = None
-) -> sm.MarkovProcess:
-    """A random process, its initial belief on a basis of three functions of its own."""
+def make_start(family: str, coupling: str, d: int, seed: int) -> sm.Form:
+    """A random form to start from, of the coupling's kind, on a basis of three functions of its own."""
     rng = np.random.default_rng(seed + 10_000)
     basis = FAMILIES[family].make(rng, 3, d)
     if coupling == "linear":
-        start: sm.SquaredForm | sm.LinearForm = sm.LinearForm(basis, 0.1 + rng.random(3))
-    else:
-        start = sm.SquaredForm(basis, _triangle(rng, 3))
+        return sm.LinearForm(basis, 0.1 + rng.random(3))
+    return sm.SquaredForm(basis, _triangle(rng, 3))
+
+
+def make_process(
+    family: str, coupling: str, d: int, seed: int, n: int = 5, transform: sm.Transform | None = None
+) -> sm.MarkovProcess:
+    """A random process."""
+    start = make_start(family, coupling, d, seed)
     return sm.MarkovProcess(make_transition(family, coupling, d, seed, n, transform), start)

@@ -1,5 +1,8 @@
-"""Beliefs: mass, moments and marginals against quadrature and against an independent simulation."""
+"""Beliefs against quadrature (propagation, mass, moments, marginals) and against an independent simulation."""
 
+from typing import NamedTuple
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,109 +10,209 @@ import pytest
 
 import oracles
 import sosmarkov as sm
-from tables import BRIEF, FAMILIES, TRANSFORMS, make_process
+from sosmarkov.process import belief_from
+from tables import COVER, EXHAUSTIVE, FAMILIES, TRANSFORMS, make_parts, make_process, make_start
+
+TARGETS = 5
 
 
-@pytest.mark.parametrize(("family", "coupling"), BRIEF)
-def test_mass_moments_and_marginals_match_quadrature(family, coupling):
-    belief = make_process(family, coupling, 2, seed=1).propagate(2)[2]
+class Answers(NamedTuple):
+    """What one process says, every array from one program."""
+
+    belief: sm.Belief
+    marginals: list[sm.Belief]
+    densities: jax.Array  # of the beliefs at k = 0, ..., 3, at all points
+    kernel: jax.Array
+    mass: jax.Array
+    mean: jax.Array
+    covariance: jax.Array
+
+
+@eqx.filter_jit
+def ask(parts, start, points, targets):
+    process = sm.MarkovProcess(sm.Transition(*parts), start)
+    beliefs = process.propagate(3)
+    later = jax.lax.map(lambda C: belief_from(process.transition, C).prob(points), beliefs.coefficients)
+    belief = beliefs[2]
+    return Answers(
+        belief,
+        [belief.marginal(kept) for kept in (0, 1, [1, 0])] if belief.dim == 2 else [],
+        jnp.concatenate([process.initial.prob(points)[None], later]),
+        jnp.exp(process.transition.log_prob(targets[:, None], points)),
+        belief.mass(),
+        belief.mean(),
+        belief.covariance(),
+    )
+
+
+@eqx.filter_jit
+def ask_marginal(marginal, points):
+    return marginal.prob(points), marginal.mass(), marginal.mean(), marginal.covariance()
+
+
+class Case(NamedTuple):
+    """The answers of one kind of process, and the rule to check them with."""
+
+    dim: int
+    nodes: np.ndarray
+    weights: np.ndarray
+    points: np.ndarray
+    product: np.ndarray
+    found: Answers
+
+
+DIMENSIONS = (1, 2) if EXHAUSTIVE else (2,)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(*names, d) for names in COVER for d in DIMENSIONS],
+    ids=lambda case: "-".join(map(str, case)),
+)
+def case(request):
+    family, coupling, d = request.param
     nodes, weights = FAMILIES[family].rule()
-    points, product = oracles.tensor(nodes, weights, 2)
-    density = product * np.asarray(belief.prob(points))
+    points, product = oracles.tensor(nodes, weights, d)
+    # Targets stand among the points: one evaluation of the beliefs serves both sides of the equation.
+    targets = FAMILIES[family].points(np.random.default_rng(0), TARGETS, d) * 0.5 + 0.05
+    parts, start = make_parts(family, coupling, d, seed=2), make_start(family, coupling, d, seed=2)
+    everywhere = jnp.asarray(np.concatenate([points, targets]))
+    return Case(d, nodes, weights, points, product, ask(parts, start, everywhere, jnp.asarray(targets)))
+
+
+def test_chapman_kolmogorov_by_quadrature(case):
+    densities = np.asarray(case.found.densities)
+    kernel = np.asarray(case.found.kernel)[:, :-TARGETS]
+    for k in range(3):
+        expected = kernel @ (case.product * densities[k, :-TARGETS])
+        np.testing.assert_allclose(densities[k + 1, -TARGETS:], expected, rtol=1e-10)
+
+
+def test_mass_and_moments_match_quadrature(case):
+    density = case.product * np.asarray(case.found.densities)[2, :-TARGETS]
     np.testing.assert_allclose(density.sum(), 1.0, rtol=1e-10)
-    np.testing.assert_allclose(belief.mass(), 1.0, rtol=1e-12)
-    mean = density @ points
-    np.testing.assert_allclose(belief.mean(), mean, rtol=1e-9, atol=1e-10)
-    covariance = np.einsum("x,xi,xj->ij", density, points, points) - np.outer(mean, mean)
-    np.testing.assert_allclose(belief.covariance(), covariance, rtol=1e-8, atol=1e-10)
-    on_grid = density.reshape(len(nodes), len(nodes))
-    for c in (0, 1):
-        marginal = belief.marginal(c)
-        expected = on_grid.sum(axis=1 - c) / weights
-        found = np.asarray(marginal.prob(nodes[:, None]))
-        usable = weights > 1e-12
-        np.testing.assert_allclose(found[usable], expected[usable], rtol=1e-8, atol=1e-10 * expected[usable].max())
-        np.testing.assert_allclose(marginal.mass(), 1.0, rtol=1e-11)
-        np.testing.assert_allclose(marginal.mean(), mean[[c]], rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(case.found.mass, 1.0, rtol=1e-12)
+    mean = density @ case.points
+    np.testing.assert_allclose(case.found.mean, mean, rtol=1e-9, atol=1e-10)
+    covariance = np.einsum("x,xi,xj->ij", density, case.points, case.points) - np.outer(mean, mean)
+    np.testing.assert_allclose(case.found.covariance, covariance, rtol=1e-8, atol=1e-10)
+
+
+def test_marginals_match_quadrature(case):
+    if case.dim == 1:
+        pytest.skip("nothing to integrate out")
+    density = case.product * np.asarray(case.found.densities)[2, :-TARGETS]
+    mean = density @ case.points
+    on_grid = density.reshape(len(case.nodes), len(case.nodes))
+    usable = case.weights > 1e-12
+    for c, marginal in enumerate(case.found.marginals[:2]):
+        expected = (on_grid.sum(axis=1 - c) / case.weights)[usable]
+        prob, mass, marginal_mean, _ = ask_marginal(marginal, jnp.asarray(case.nodes[:, None]))
+        found = np.asarray(prob)
+        np.testing.assert_allclose(found[usable], expected, rtol=1e-8, atol=1e-10 * expected.max())
+        np.testing.assert_allclose(mass, 1.0, rtol=1e-11)
+        np.testing.assert_allclose(marginal_mean, mean[[c]], rtol=1e-9, atol=1e-10)
         assert np.all(found >= 0)
-    swapped = belief.marginal([1, 0])
-    chosen = points[:: len(points) // 50]
-    np.testing.assert_allclose(swapped.log_prob(chosen[:, ::-1]), belief.log_prob(chosen), rtol=1e-7, atol=1e-6)
+    chosen = slice(None, None, len(case.points) // 50)
+    swapped = case.found.marginals[2].log_prob(case.points[chosen, ::-1])
+    straight = np.log(np.asarray(case.found.densities)[2, :-TARGETS][chosen])
+    np.testing.assert_allclose(swapped, straight, rtol=1e-7, atol=1e-6)
 
 
-@pytest.mark.parametrize("family", ["gaussian", "gaussian-full"])
-@pytest.mark.parametrize("name", ["standardize", "affine"])
+@eqx.filter_jit
+def ask_in_data_space(parts, transform, start, points):
+    """Answers of p_1, densities at points around its mean."""
+    belief = sm.MarkovProcess(sm.Transition(*parts, transform), start).propagate(1)[1]
+    return belief, belief.mean(), belief.covariance(), belief.prob(points + belief.mean())
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("gaussian", "standardize"), ("gaussian", "affine"), ("gaussian-full", "affine")]
+    + [("gaussian-full", "standardize")] * EXHAUSTIVE,
+)
 def test_data_space_answers_under_affine_maps_match_quadrature(family, name):
     transform = TRANSFORMS[name](np.random.default_rng(3), 2)
-    belief = make_process(family, "kraus", 2, seed=1, transform=transform).propagate(1)[1]
-    centre = np.asarray(belief.mean())
-    nodes, weights = oracles.gauss_legendre(-16.0, 16.0, 20)
+    parts, start = make_parts(family, "kraus", 2, seed=1), make_start(family, "kraus", 2, seed=1)
+    nodes, weights = oracles.gauss_legendre(-16.0, 16.0, 16, 22)
     points, product = oracles.tensor(nodes, weights, 2)
-    density = product * np.asarray(belief.prob(points + centre))
+    belief, centre, covariance, prob = ask_in_data_space(parts, transform, start, jnp.asarray(points))
+    density = product * np.asarray(prob)
     np.testing.assert_allclose(density.sum(), 1.0, rtol=1e-9)
     np.testing.assert_allclose(density @ points, 0.0, atol=1e-9)
     second = np.einsum("x,xi,xj->ij", density, points, points)
-    np.testing.assert_allclose(belief.covariance(), second, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(covariance, second, rtol=1e-8, atol=1e-10)
     for c in (0, 1):
-        marginal = belief.marginal([c])
         expected = density.reshape(len(nodes), -1).sum(axis=1 - c) / weights
-        found = marginal.prob(nodes[:, None] + centre[c])
+        at = jnp.asarray(nodes[:, None] + np.asarray(centre)[c])
+        found, _, mean, variance = ask_marginal(belief.marginal([c]), at)
         np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-11)
-        np.testing.assert_allclose(marginal.covariance(), second[[c], [c]][None], rtol=1e-8)
+        np.testing.assert_allclose(mean, np.asarray(centre)[[c]], rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(variance, second[c, c][None, None], rtol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["gaussian_cdf", "chain"])
 def test_moments_under_a_gaussian_cdf_match_quadrature_in_data_space(name):
     transform = TRANSFORMS[name](np.random.default_rng(3), 2)
-    belief = make_process("beta", "paired", 2, seed=1, transform=transform).propagate(1)[1]
     nodes, weights = oracles.gauss_legendre(-18.0, 18.0, 24)
     points, product = oracles.tensor(nodes, weights, 2)
-    density = product * np.asarray(belief.prob(points))
+    parts, start = make_parts("beta", "paired", 2, seed=1), make_start("beta", "paired", 2, seed=1)
+    belief, centre, found, prob = ask_in_data_space(parts, transform, start, jnp.asarray(points))
+    points = points + np.asarray(centre)
+    density = product * np.asarray(prob)
     mean = density @ points
-    np.testing.assert_allclose(belief.mean(), mean, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(centre, mean, rtol=1e-7, atol=1e-7)
     covariance = np.einsum("x,xi,xj->ij", density, points, points) - np.outer(mean, mean)
-    np.testing.assert_allclose(belief.covariance(), covariance, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found, covariance, rtol=1e-6, atol=1e-6)
     if name == "gaussian_cdf":
         expected = density.reshape(len(nodes), -1).sum(axis=1) / weights
-        np.testing.assert_allclose(belief.marginal(0).prob(nodes[:, None]), expected, rtol=1e-6, atol=1e-10)
+        at = nodes[:, None] + np.asarray(centre)[0]
+        np.testing.assert_allclose(belief.marginal(0).prob(at), expected, rtol=1e-6, atol=1e-10)
     else:
         with pytest.raises(ValueError, match="Use a standardising transform"):
             belief.marginal(0)
+
+
+@eqx.filter_jit
+def ask_about_pairs(process, x):
+    """Log p_1(x_0) p(x_1 | x_0) at pairs."""
+    return process.propagate(1)[1].log_prob(x[:, 0]) + process.transition.log_prob(x[:, 1], x[:, 0])
 
 
 def test_six_dimensional_answers_match_a_million_independent_draws():
     # The kernel is simulated without any closed form: pairs (x1, x2) of plain normal draws, weighted by
     # p1(x1) p(x2 | x1) / q(x1, x2), follow the process at k = 2; only densities are evaluated.
     process = make_process("gaussian", "kraus", 6, seed=5, n=6)
-    beliefs = process.propagate(2)
+    belief = process.propagate(2)[2]
     rng = np.random.default_rng(0)
     count, width = 100_000, 1.9
     weights, states = [], []
     for _ in range(10):
         x = width * rng.normal(size=(count, 2, 6))
         log_q = -0.5 * np.sum((x / width) ** 2, axis=(1, 2)) - 12 * np.log(width * np.sqrt(2 * np.pi))
-        log_p = np.asarray(process.transition.log_prob(x[:, 1], x[:, 0]))
-        weights.append(np.exp(log_p + np.asarray(beliefs[1].log_prob(x[:, 0])) - log_q))
+        weights.append(np.exp(np.asarray(ask_about_pairs(process, jnp.asarray(x))) - log_q))
         states.append(x[:, 1])
     w, x = np.concatenate(weights), np.concatenate(states)
 
     def agrees(values, expected):
-        """The weighted mean within 4.5 standard errors, for the whole array of values."""
-        estimate = np.tensordot(w, values, axes=1) / w.sum()
-        error = np.sqrt(np.tensordot(w**2, (values - estimate) ** 2, axes=1)) / w.sum()
-        assert np.all(np.abs(estimate - expected) < 4.5 * error)
+        """The weighted mean within 4.5 standard errors, for each column of values."""
+        away = values - expected
+        estimate = w @ away / w.sum()
+        error = np.sqrt(w**2 @ (away - estimate) ** 2) / w.sum()
+        assert np.all(np.abs(estimate) < 4.5 * error)
         assert np.all(error < 0.05)
 
     assert abs(np.mean(w) - 1.0) < 4.5 * np.std(w) / np.sqrt(len(w))
-    mean, covariance = np.asarray(beliefs[2].mean()), np.asarray(beliefs[2].covariance())
+    mean, covariance = np.asarray(belief.mean()), np.asarray(belief.covariance())
     agrees(x, mean)
     centred = x - mean
-    agrees(centred[:, :, None] * centred[:, None, :], covariance)
+    rows, columns = np.triu_indices(6)
+    agrees(centred[:, rows] * centred[:, columns], covariance[rows, columns])
     nodes, node_weights = oracles.gauss_legendre(-0.7, 0.7, 1)
     points, product = oracles.tensor(nodes, node_weights, 2)
     for kept in ([2, 4], [5, 0]):
         inside = np.all(np.abs(x[:, kept]) < 0.7, axis=1).astype(float)
-        agrees(inside, product @ np.asarray(beliefs[2].marginal(kept).prob(points)))
+        agrees(inside, product @ np.asarray(belief.marginal(kept).prob(points)))
 
 
 def test_known_state():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -104,8 +105,7 @@ class DensityBelief(Belief):
         """
         kept = checks.coordinates(coordinates, self.dim)
         belief = self if self.transform.coordinatewise else self.in_data_space()
-        reduced = _marginalise(belief.expansion(), kept)
-        return MarginalBelief(sum=reduced, transform=belief.transform.select(kept))
+        return MarginalBelief(sum=_marginalise(belief, kept), transform=belief.transform.select(kept))
 
     @abstractmethod
     def in_data_space(self) -> DensityBelief:
@@ -242,10 +242,17 @@ def initial_belief(g: Form, h: Form, transform: Transform) -> ProductBelief:
     if type(h) is not type(g):
         kinds = {SquaredForm: "a squared form", LinearForm: "a linear form"}
         raise ValueError(f"Expected {kinds[type(g)]} for the initial belief, got {kinds[type(h)]}.")
-    mass = product_mass(g, h)
-    if checks.is_concrete(mass) and not (bool(jnp.isfinite(mass)) and float(mass) > 0):
+    mass, scaled = _normalised(g, h)
+    if checks.is_concrete(mass) and not 0 < float(mass) < math.inf:
         raise ValueError(f"Expected an initial form that overlaps with the factor g, got mass {float(mass):g}.")
-    return ProductBelief(g=g, h=h.scale(-jnp.log(mass)), transform=transform)
+    return ProductBelief(g=g, h=scaled, transform=transform)
+
+
+@eqx.filter_jit
+def _normalised(g: Form, h: Form) -> tuple[Array, Form]:
+    """Int g h, and h divided by it."""
+    mass = product_mass(g, h)
+    return mass, h.scale(-jnp.log(mass))
 
 
 @eqx.filter_jit
@@ -270,6 +277,7 @@ def _moments(belief: DensityBelief) -> tuple[Array, Array]:
 
 
 @eqx.filter_jit
-def _marginalise(sum_: Expansion, kept: tuple[int, ...]) -> Expansion:
+def _marginalise(belief: DensityBelief, kept: tuple[int, ...]) -> Expansion:
+    sum_ = belief.expansion()
     left, right, weights = sum_.basis.marginalise(sum_.left, sum_.right, sum_.weights, kept)
     return Expansion(sum_.basis.restrict(kept), left, right, weights)

@@ -1,4 +1,7 @@
-"""What the library says to arrays it cannot use: expected, got, what to do."""
+"""What the library says to arrays it cannot use: expected, got, what to do.
+
+Values are looked at with NumPy: JAX would compile a program for every shape it meets.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +17,7 @@ from jax import Array
 ArrayLike = Any
 
 
-def is_concrete(x: Array) -> bool:
+def is_concrete(x: Array | np.ndarray) -> bool:
     """Whether values can be looked at (false while JAX traces a function)."""
     return not isinstance(x, jax.core.Tracer)
 
@@ -32,17 +35,17 @@ def as_float(x: ArrayLike, name: str) -> Array:
 
 def require_finite(x: Array, name: str) -> None:
     """Refuse NaN and infinite values (checked on concrete arrays only)."""
-    if is_concrete(x) and not bool(jnp.all(jnp.isfinite(x))):
-        bad = int(jnp.sum(~jnp.isfinite(x)))
+    if is_concrete(x) and not np.all(np.isfinite(x)):
+        bad = int(np.sum(~np.isfinite(x)))
         raise ValueError(
             f"Expected finite numbers for {name}, got {bad} NaN or infinite of {x.size}. Remove or impute them first."
         )
 
 
-def require_positive(x: Array, name: str) -> None:
+def require_positive(x: Array | np.ndarray, name: str) -> None:
     """Refuse zero and negative values (checked on concrete arrays only)."""
-    if is_concrete(x) and not bool(jnp.all(x > 0)):
-        raise ValueError(f"Expected positive numbers for {name}, got a smallest of {float(jnp.min(x)):g}.")
+    if is_concrete(x) and not np.all(np.asarray(x) > 0):
+        raise ValueError(f"Expected positive numbers for {name}, got a smallest of {float(np.min(x)):g}.")
 
 
 def states(x: ArrayLike, dim: int, name: str = "states") -> Array:

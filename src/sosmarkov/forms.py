@@ -12,6 +12,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
@@ -88,7 +89,7 @@ class SquaredForm(Form):
         n = basis.size
         if factor is not None:
             self.factor = checks.parameter(factor, "factor", (n, None))
-            self.matrix = self.factor @ self.factor.T
+            self.matrix = _square(self.factor)
         else:
             self.matrix = checks.parameter(matrix, "matrix", (n, n))  # type: ignore[arg-type]
             self.factor = eqx.filter_jit(psd_factor)(self.matrix)
@@ -121,6 +122,11 @@ class SquaredForm(Form):
         return with_matrix(self, self.matrix * jnp.exp(log_factor), self.factor * jnp.exp(0.5 * log_factor))
 
 
+@jax.jit
+def _square(factor: Float[Array, "n r"]) -> Float[Array, "n n"]:
+    return factor @ factor.T
+
+
 def with_matrix(form: SquaredForm, matrix: Array, factor: Array) -> SquaredForm:
     """The same basis with another matrix and its factor (no checks: both come from this library)."""
     return eqx.tree_at(lambda f: (f.matrix, f.factor), form, (matrix, factor))
@@ -144,10 +150,10 @@ class LinearForm(Form):
         self.basis = basis
         self.weights = checks.parameter(weights, "weights", (basis.size,))
         if checks.is_concrete(self.weights):
-            if not bool(jnp.all(self.weights >= 0)):
-                smallest = float(jnp.min(self.weights))
+            smallest, largest = float(np.min(self.weights)), float(np.max(self.weights))
+            if not smallest >= 0:
                 raise ValueError(f"Expected weights >= 0 in a linear form, got a smallest of {smallest:g}.")
-            if not bool(jnp.any(self.weights > 0)):
+            if not largest > 0:
                 raise ValueError("Expected at least one positive weight in a linear form, got all zero.")
 
     @property
@@ -177,8 +183,8 @@ def require_nonnegative(basis: Basis) -> None:
 def _require_semidefinite(matrix: Array, factor: Array) -> None:
     if not checks.is_concrete(matrix):
         return
-    off = float(jnp.max(jnp.abs(factor @ factor.T - matrix)))
-    size = float(jnp.max(jnp.abs(matrix)))
+    values, F = np.asarray(matrix), np.asarray(factor)
+    off, size = float(np.max(np.abs(F @ F.T - values))), float(np.max(np.abs(values)))
     if not off <= 1e-10 * size:
         raise ValueError(
             f"Expected a symmetric positive semi-definite matrix, got one that is {off / size:.3g} (relative)"
@@ -240,7 +246,11 @@ class PlainConditional(eqx.Module):
         phi would have to trace an ellipsoid; generic bases do not, whatever Q is. The rational
         factor g(x') / g(x) of `Transition` removes the restriction.
         """
-        form = self.integrate_out()
-        y = checks.states(y, self.phi.dim)
-        flat = y.reshape(-1, y.shape[-1])
-        return (jnp.exp(0.5 * jax.vmap(form.log_value)(flat)) - 1.0).reshape(y.shape[:-1])
+        return _restriction_residual(self, checks.states(y, self.phi.dim))
+
+
+@eqx.filter_jit
+def _restriction_residual(conditional: PlainConditional, y: Array) -> Array:
+    form = conditional.integrate_out()
+    flat = y.reshape(-1, y.shape[-1])
+    return (jnp.exp(0.5 * jax.vmap(form.log_value)(flat)) - 1.0).reshape(y.shape[:-1])

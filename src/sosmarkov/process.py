@@ -147,5 +147,5 @@ def belief_from(transition: Transition, coefficients: Float[Array, " q"]) -> Pro
 
 def _same(one: Form, other: Form) -> bool:
     """Whether two forms are equal, as far as their values can be looked at."""
-    equal = eqx.tree_equal(one, other)
+    equal = eqx.filter_jit(eqx.tree_equal)(one, other)
     return not checks.is_concrete(jnp.asarray(equal)) or bool(equal)

@@ -7,6 +7,7 @@ import warnings
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
@@ -86,9 +87,7 @@ class Transition(eqx.Module):
         """
         x_next = checks.states(x_next, self.dim, "x_next")
         x = checks.states(x, self.dim, "x")
-        shape = jnp.broadcast_shapes(x_next.shape, x.shape)
-        flat = [jnp.broadcast_to(points, shape).reshape(-1, self.dim) for points in (x_next, x)]
-        return _log_prob(self, *flat).reshape(shape[:-1])
+        return _log_prob(self, x_next, x)
 
     def log_prob_model(self, y_next: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
         """log-density of one pair in model space, without the transform's Jacobian."""
@@ -115,14 +114,14 @@ class Transition(eqx.Module):
         """One exact draw of x' for each state in an array of shape (..., d)."""
         x = checks.states(x, self.dim, "x")
         flat = x.reshape(-1, self.dim)
-        y, _ = to_model(self.transform, flat)
-        if checks.is_concrete(y) and not bool(jnp.all(self.phi.inside(y))):
-            outside = int(jnp.sum(~self.phi.inside(y)))
+        y, inside = _enter(self, flat)
+        if checks.is_concrete(inside) and not np.all(inside):
+            outside = int(np.sum(~np.asarray(inside)))
             raise ValueError(
                 f"Expected states inside the domain to draw from, got {outside} of {flat.shape[0]} outside"
                 f" (model space {self.phi.lower} to {self.phi.upper})."
             )
-        return to_data(self.transform, _sample(self, key, y)).reshape(x.shape)
+        return _sample(self, key, y).reshape(x.shape)
 
 
 @eqx.filter_jit
@@ -136,7 +135,7 @@ def _report(kernel: Kernel) -> None:
     leaves = jax.tree.leaves(eqx.filter(kernel, eqx.is_inexact_array))
     if not all(checks.is_concrete(leaf) for leaf in leaves):
         return
-    if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves):
+    if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
         raise ValueError(
             "Expected parameters whose kernel can be normalised in double precision, got a singular"
             " system: rows of K that are dependent once near-duplicate functions of psi are counted"
@@ -163,9 +162,11 @@ def _report(kernel: Kernel) -> None:
 
 @eqx.filter_jit
 def _log_prob(transition: Transition, x_next: Array, x: Array) -> Array:
+    shape = jnp.broadcast_shapes(x_next.shape, x.shape)
+    x_next, x = (jnp.broadcast_to(points, shape).reshape(-1, shape[-1]) for points in (x_next, x))
     y, _ = to_model(transition.transform, x)
     y_next, log_det = to_model(transition.transform, x_next)
-    return jax.vmap(transition.log_prob_model)(y_next, y) + log_det
+    return (jax.vmap(transition.log_prob_model)(y_next, y) + log_det).reshape(shape[:-1])
 
 
 @eqx.filter_jit
@@ -183,6 +184,13 @@ def _mass(transition: Transition, x: Array) -> Array:
 
 
 @eqx.filter_jit
+def _enter(transition: Transition, x: Array) -> tuple[Array, Array]:
+    """States in model space, and which of them lie in the domain."""
+    y, _ = to_model(transition.transform, x)
+    return y, transition.phi.inside(y)
+
+
+@eqx.filter_jit
 def _sample(transition: Transition, key: Array, y: Array) -> Array:
     g = transition.g
     envelope = sampling.make_envelope(g, transition.form_from(y[0]))
@@ -192,4 +200,4 @@ def _sample(transition: Transition, key: Array, y: Array) -> Array:
         return sampling.draw(key, g, transition.form_from(y), envelope)
 
     keys = jax.random.split(key, y.shape[0])
-    return lax.map(one, (keys, y), batch_size=min(_CHUNK, y.shape[0]))
+    return to_data(transition.transform, lax.map(one, (keys, y), batch_size=min(_CHUNK, y.shape[0])))

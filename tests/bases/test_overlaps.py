@@ -1,5 +1,7 @@
 """Every integral a family offers, against quadrature of independently written functions."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,95 +9,115 @@ import numpy as np
 import pytest
 
 import oracles
+import sosmarkov as sm
 from tables import FAMILIES
 
 N = 3
+ROWS, COLUMNS = np.triu_indices(N)
+W = np.random.default_rng(1).normal(size=(len(ROWS), len(ROWS)))
+KEPT = {1: ((0,),), 2: ((0,), (1,), (1, 0))}
 
 
-def setting(name, d, seed=0):
-    family = FAMILIES[name]
-    rng = np.random.default_rng(seed)
-    basis = family.make(rng, N, d)
-    points, weights = oracles.tensor(*family.rule(), d)
-    values = family.function(basis, points)
-    values = values / np.sqrt(weights @ values**2)
-    return basis, points, weights, values
+def pairs(f):
+    return f[:, ROWS] * f[:, COLUMNS]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("d", [1, 2])
-def test_functions_match_their_formula_with_unit_norm(name, d):
-    basis, points, _, values = setting(name, d)
-    chosen = slice(None, None, max(1, len(points) // 500))
-    found = jax.jit(jax.vmap(basis.evaluate))(points[chosen])
-    np.testing.assert_allclose(found.sign * np.exp(found.log_abs), values[chosen], rtol=1e-11, atol=1e-300)
+class Case(NamedTuple):
+    """A basis of one family, a quadrature rule, and the functions at its nodes by the independent formula."""
+
+    name: str
+    dim: int
+    basis: sm.Basis
+    points: np.ndarray
+    weights: np.ndarray
+    norm: np.ndarray
+    f: np.ndarray
+    found: dict
+
+    def function(self, y):
+        return FAMILIES[self.name].function(self.basis, y) / self.norm
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("d", [1, 2])
-def test_overlaps_of_two_to_five_functions_match_quadrature(name, d):
-    basis, _, weights, f = setting(name, d)
-    one, two = eqx.filter_jit(lambda b: (b.terms(1), b.terms(2)))(basis)
-    rows, columns = np.triu_indices(N)
-    pairs = f[:, rows] * f[:, columns]
-    cases = [
-        ((one, one), np.einsum("x,xi,xj->ij", weights, f, f)),
-        ((two, one), np.einsum("x,xp,xi->pi", weights, pairs, f)),
-        ((two, two), np.einsum("x,xp,xq->pq", weights, pairs, pairs)),
-        ((two, two, one), np.einsum("x,xp,xq,xi->pqi", weights, pairs, pairs, f)),
+def box(points):
+    return np.quantile(points, 0.35, axis=0), np.quantile(points, 0.7, axis=0)
+
+
+@eqx.filter_jit
+def ask(basis, points, low, high):
+    """Every answer from one program."""
+    one, two = basis.terms(1), basis.terms(2)
+    found = {
+        "values": jax.vmap(basis.evaluate)(points),
+        "overlaps": [basis.overlap(*groups) for groups in ((one, one), (two, one), (two, two), (two, two, one))],
+        "moments": basis.contract_moments(two, two, jnp.asarray(W)),
+    }
+    if basis.family != "gaussian-full":
+        found["box"] = basis.overlap(two, two, lower=low, upper=high)
+    found["marginals"] = [
+        (basis.restrict(kept), basis.marginalise(two, two, jnp.asarray(W), kept)) for kept in KEPT[basis.dim]
     ]
-    for groups, expected in cases:
-        scale = np.max(np.abs(expected))
-        found = eqx.filter_jit(lambda groups: basis.overlap(*groups))(groups)
-        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12 * scale)
+    return found
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "gaussian-full"])
-@pytest.mark.parametrize("d", [1, 2])
-def test_overlaps_over_boxes_match_quadrature(name, d):
-    basis, points, weights, f = setting(name, d)
-    low, high = np.quantile(points, 0.35, axis=0), np.quantile(points, 0.7, axis=0)
-    rules = [oracles.gauss_legendre(low[c], high[c], 8) for c in range(d)]
-    grid = np.stack(np.meshgrid(*[r[0] for r in rules], indexing="ij"), axis=-1).reshape(-1, d)
-    box_weights = rules[0][1] if d == 1 else np.multiply.outer(rules[0][1], rules[1][1]).ravel()
-    values = FAMILIES[name].function(basis, grid)
-    norm = np.sqrt(weights @ FAMILIES[name].function(basis, points) ** 2)
-    values = values / norm
-    rows, columns = np.triu_indices(N)
-    pairs = values[:, rows] * values[:, columns]
-    expected = np.einsum("x,xp,xq->pq", box_weights, pairs, pairs)
-    found = eqx.filter_jit(lambda b, low, high: b.overlap(b.terms(2), b.terms(2), lower=low, upper=high))(
-        basis, jnp.asarray(low), jnp.asarray(high)
-    )
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12 * np.max(np.abs(expected)))
+@pytest.fixture(
+    scope="module", params=[(name, d) for name in FAMILIES for d in (1, 2)], ids=lambda case: f"{case[0]}-{case[1]}"
+)
+def case(request):
+    name, d = request.param
+    family = FAMILIES[name]
+    basis = family.make(np.random.default_rng(0), N, d)
+    points, weights = oracles.tensor(*family.rule(), d)
+    f = family.function(basis, points)
+    norm = np.sqrt(weights @ f**2)
+    some = points[:: max(1, len(points) // 500)]
+    return Case(name, d, basis, points, weights, norm, f / norm, ask(basis, *map(jnp.asarray, (some, *box(points)))))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_moments_match_quadrature(name):
-    basis, points, weights, f = setting(name, 2)
-    rows, columns = np.triu_indices(N)
-    pairs = f[:, rows] * f[:, columns]
-    w = np.random.default_rng(1).normal(size=(len(rows), len(rows)))
-    density = np.einsum("xp,pq,xq->x", pairs, w, pairs) * weights
-    first, second = eqx.filter_jit(lambda b, w: b.contract_moments(b.terms(2), b.terms(2), w))(basis, jnp.asarray(w))
+def test_functions_match_their_formula_with_unit_norm(case):
+    log_abs, sign = (np.asarray(part) for part in case.found["values"])
+    expected = case.f[:: max(1, len(case.points) // 500)]
+    np.testing.assert_allclose(sign * np.exp(log_abs), expected, rtol=1e-11, atol=1e-300)
+
+
+def test_overlaps_of_two_to_five_functions_match_quadrature(case):
+    f, w, two = case.f, case.weights, pairs(case.f)
+    expected = [
+        np.einsum("x,xi,xj->ij", w, f, f),
+        np.einsum("x,xp,xi->pi", w, two, f),
+        np.einsum("x,xp,xq->pq", w, two, two, optimize=True),
+        np.einsum("x,xp,xq,xi->pqi", w, two, two, f, optimize=True),
+    ]
+    for found, table in zip(case.found["overlaps"], expected, strict=True):
+        np.testing.assert_allclose(found, table, rtol=1e-10, atol=1e-12 * np.max(np.abs(table)))
+
+
+def test_overlaps_over_boxes_match_quadrature(case):
+    if case.name == "gaussian-full":
+        with pytest.raises(ValueError, match="axis-aligned"):
+            case.basis.overlap(case.basis.terms(1), lower=jnp.zeros(case.dim))
+        return
+    rules = [oracles.gauss_legendre(low, high, 8) for low, high in zip(*box(case.points), strict=True)]
+    grid = np.stack(np.meshgrid(*[r[0] for r in rules], indexing="ij"), axis=-1).reshape(-1, case.dim)
+    weights = rules[0][1] if case.dim == 1 else np.multiply.outer(rules[0][1], rules[1][1]).ravel()
+    two = pairs(case.function(grid))
+    expected = np.einsum("x,xp,xq->pq", weights, two, two, optimize=True)
+    np.testing.assert_allclose(case.found["box"], expected, rtol=1e-9, atol=1e-12 * np.max(np.abs(expected)))
+
+
+def test_moments_match_quadrature(case):
+    two = pairs(case.f)
+    density = np.sum((two @ W) * two, axis=1) * case.weights
+    first, second = case.found["moments"]
     scale = np.sum(np.abs(density))
-    np.testing.assert_allclose(first, density @ points, rtol=1e-9, atol=1e-11 * scale)
-    np.testing.assert_allclose(second, np.einsum("x,xi,xj->ij", density, points, points), rtol=1e-9, atol=1e-11 * scale)
+    np.testing.assert_allclose(first, density @ case.points, rtol=1e-9, atol=1e-11 * scale)
+    expected = np.einsum("x,xi,xj->ij", density, case.points, case.points)
+    np.testing.assert_allclose(second, expected, rtol=1e-9, atol=1e-11 * scale)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("kept", [(0,), (1,), (1, 0)])
-def test_marginalised_terms_match_quadrature(name, kept):
-    basis, points, weights, f = setting(name, 2)
-    rows, columns = np.triu_indices(N)
-    w = np.random.default_rng(1).normal(size=(len(rows), len(rows)))
-    left, right, reduced = eqx.filter_jit(lambda b, w: b.marginalise(b.terms(2), b.terms(2), w, kept))(
-        basis, jnp.asarray(w)
-    )
-    rest = basis.restrict(kept)
-    line = np.quantile(points[:, 0], np.linspace(0.3, 0.7, 8))
+@eqx.filter_jit
+def reduced_values(rest, left, right, reduced, points):
+    """sum_pq w_pq left_p right_q at points."""
 
-    @jax.jit
     def value(y):
         values = []
         for terms in (left, right):
@@ -103,19 +125,24 @@ def test_marginalised_terms_match_quadrature(name, kept):
             values.append(sign * jnp.exp(log_abs + terms.log_scale))
         return values[0] @ reduced @ values[1]
 
-    nodes, node_weights = FAMILIES[name].rule()
-    norm = np.sqrt(weights @ FAMILIES[name].function(basis, points) ** 2)
-    for y in line:
-        if len(kept) == 1:
-            full = np.zeros((len(nodes), 2))
-            full[:, kept[0]], full[:, 1 - kept[0]] = y, nodes
-            at, expected_weights = jnp.asarray([y]), node_weights
-        else:
-            full, at, expected_weights = np.array([[0.7 * y, y]]), jnp.asarray([y, 0.7 * y]), np.ones(1)
-        g = FAMILIES[name].function(basis, full) / norm
-        pairs = g[:, rows] * g[:, columns]
-        terms = np.einsum("x,xp,pq,xq->pq", expected_weights, pairs, w, pairs)
-        np.testing.assert_allclose(value(at), terms.sum(), rtol=1e-9, atol=1e-12 * np.abs(terms).sum())
+    return jax.vmap(value)(points)
+
+
+def test_marginalised_terms_match_quadrature(case):
+    line = np.quantile(case.points[:, 0], np.linspace(0.3, 0.7, 8))
+    nodes, node_weights = FAMILIES[case.name].rule()
+    for kept, (rest, terms) in zip(KEPT[case.dim], case.found["marginals"], strict=True):
+        at = np.stack([line, 0.7 * line], axis=1)[:, : len(kept)]
+        found = np.asarray(reduced_values(rest, *terms, jnp.asarray(at)))
+        for y, value in zip(at, found, strict=True):
+            if len(kept) < case.dim:
+                full, weights = np.zeros((len(nodes), 2)), node_weights
+                full[:, kept[0]], full[:, 1 - kept[0]] = y, nodes
+            else:
+                full, weights = y[None, np.argsort(kept)], np.ones(1)
+            two = pairs(case.function(full))
+            expected = W * np.einsum("x,xp,xq->pq", weights, two, two)
+            np.testing.assert_allclose(value, expected.sum(), rtol=1e-9, atol=1e-12 * np.abs(expected).sum())
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -126,22 +153,28 @@ def test_gradients_of_tables_match_finite_differences(name):
     weights = jnp.asarray(rng.normal(size=(3, 6)))
     leaves, structure = jax.tree.flatten((phi, psi))
 
+    @jax.jit
+    @jax.value_and_grad
     def total(leaves):
         phi, psi = jax.tree.unflatten(structure, leaves)
         return jnp.sum(weights * phi.overlap(phi.terms(2), psi.terms(2)))
 
-    oracles.assert_gradients(jax.jit(total), leaves, jax.jit(jax.grad(total))(leaves), atol=1e-7)
+    oracles.assert_gradients(lambda leaves: total(leaves)[0], leaves, total(leaves)[1], atol=1e-7)
+
+
+@eqx.filter_jit
+def draw(basis, key):
+    """Draws from the square of a product of two functions, and its mean and second moments."""
+    positive, terms = basis.envelope()
+    theta = jax.tree.map(lambda leaf: leaf[0], positive.multiply(terms.theta, terms.theta))
+    one = jax.tree.map(lambda leaf: leaf[:1], positive.products(terms, 1))
+    moments = positive.contract_moments(one, one, 1.0 / positive.overlap(one, one))
+    return jax.vmap(lambda key: positive.sample_term(key, theta))(jax.random.split(key, 40_000)), moments
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_draws_from_a_product_have_its_moments(name):
-    rng = np.random.default_rng(5)
-    basis, terms = FAMILIES[name].make(rng, 2, 2).envelope()
-    theta = jax.tree.map(lambda leaf: leaf[0], basis.multiply(terms.theta, terms.theta))
-    draws = jax.jit(jax.vmap(lambda key: basis.sample_term(key, theta)))(jax.random.split(jax.random.key(0), 40_000))
-    one = jax.tree.map(lambda leaf: leaf[:1], basis.products(terms, 1))
-    mass = basis.overlap(one, one)
-    mean, second = basis.contract_moments(one, one, 1.0 / mass)
-    spread = np.sqrt(np.diag(second - np.outer(mean, mean)) / 40_000)
-    assert np.all(np.abs(np.mean(draws, axis=0) - mean) < 4.5 * spread)
-    np.testing.assert_allclose(np.var(draws, axis=0), np.diag(second) - mean**2, rtol=0.05)
+    draws, (mean, second) = draw(FAMILIES[name].make(np.random.default_rng(5), 2, 2), jax.random.key(0))
+    mean, variance = np.asarray(mean), np.diag(np.asarray(second)) - np.asarray(mean) ** 2
+    assert np.all(np.abs(np.mean(draws, axis=0) - mean) < 4.5 * np.sqrt(variance / 40_000))
+    np.testing.assert_allclose(np.var(draws, axis=0), variance, rtol=0.05)

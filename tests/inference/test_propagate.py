@@ -1,5 +1,6 @@
-"""Propagation against quadrature of the Chapman-Kolmogorov integral, a grid chain, and itself."""
+"""Propagation against a grid chain and against itself; quadrature is in test_belief.py."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,61 +9,54 @@ import pytest
 import oracles
 import sosmarkov as sm
 from sosmarkov.inference import propagate as propagation
-from tables import FAMILIES, SELECTION, make_process
+from tables import make_process
 
 
-@pytest.mark.parametrize(
-    ("family", "coupling", "d"),
-    [(family, coupling, 1) for family, coupling in SELECTION]
-    + [("gaussian", "kraus", 2), ("gaussian-full", "kraus", 2), ("beta", "paired", 2), ("exponential", "linear", 2)],
-)
-def test_chapman_kolmogorov_by_quadrature(family, coupling, d):
-    process = make_process(family, coupling, d, seed=2)
-    beliefs = process.propagate(3)
-    nodes, weights = FAMILIES[family].rule()
-    points, product = oracles.tensor(nodes, weights, d)
-    targets = FAMILIES[family].points(np.random.default_rng(0), 5, d) * 0.5 + 0.05
-    for k in range(3):
-        density = product * np.asarray(beliefs[k].prob(points))
-        kernel = np.exp(np.asarray(process.transition.log_prob(targets[:, None], points[None])))
-        np.testing.assert_allclose(beliefs[k + 1].prob(targets), kernel @ density, rtol=1e-10)
+@eqx.filter_jit
+def ten_steps(process, xs):
+    """The start, the kernel and the belief after ten steps on a grid."""
+    kernel = jnp.exp(process.transition.log_prob(xs, xs[:, None]))
+    return process.initial.prob(xs), kernel, process.propagate(10)[10].prob(xs)
 
 
 @pytest.mark.parametrize("coupling", ["kraus", "paired", "linear"])
 def test_ten_steps_match_a_grid_chain(coupling):
     process = make_process("gaussian", coupling, 1, seed=4)
-    xs = np.linspace(-15.0, 15.0, 1501)
+    xs = np.linspace(-15.0, 15.0, 751)
     dx = xs[1] - xs[0]
-    kernel = np.exp(np.asarray(process.transition.log_prob(xs[None, :, None], xs[:, None, None])))
-    chain = np.asarray(process.initial.prob(xs[:, None]))
+    chain, kernel, found = map(np.asarray, ten_steps(process, jnp.asarray(xs[:, None])))
     for _ in range(10):
         chain = dx * chain @ kernel
-    np.testing.assert_allclose(process.propagate(10)[10].prob(xs[:, None]), chain, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(found, chain, rtol=1e-9, atol=1e-13)
 
 
-@pytest.mark.parametrize("k", [1, 2, 7, 100, 10_000])
+FAR = (1, 2, 7, 100, 10_000)
+
+
 @pytest.mark.parametrize("coupling", ["kraus", "paired", "linear"])
-def test_far_beliefs_match_single_steps(coupling, k):
+def test_far_beliefs_match_single_steps(coupling):
     process = make_process("gaussian", coupling, 2, seed=4)
     x = np.random.default_rng(0).normal(size=(20, 2))
-    C = propagation.propagate(process.transition, process.initial, k)[-1]
-    far = process.belief_at(k)
-    np.testing.assert_allclose(far.h.coefficients, C, rtol=1e-9, atol=1e-11 * np.max(np.abs(C)))
-    np.testing.assert_allclose(far.prob(x), process.propagate(k)[-1].prob(x), rtol=1e-9)
+    beliefs = process.propagate(max(FAR))
+    for k in FAR:
+        C = np.asarray(beliefs.coefficients)[k - 1]
+        far = process.belief_at(k)
+        np.testing.assert_allclose(far.h.coefficients, C, rtol=1e-9, atol=1e-11 * np.max(np.abs(C)))
+        np.testing.assert_allclose(far.prob(x), beliefs[k].prob(x), rtol=1e-9)
+
+
+@eqx.filter_jit
+def a_million_steps(process):
+    transition = process.transition
+    first = propagation.first_coefficients(transition, process.initial)
+    C = jax.lax.fori_loop(0, 10**6, lambda _, C: propagation.step(transition, C), first)
+    return transition.g.coefficients @ transition.overlap @ C
 
 
 @pytest.mark.parametrize("coupling", ["kraus", "paired", "linear"])
 def test_mass_after_a_million_steps_without_renormalising(coupling):
     process = make_process("gaussian", coupling, 1, seed=4)
-    transition = process.transition
-
-    @jax.jit
-    def run(C):
-        return jax.lax.fori_loop(0, 10**6, lambda _, C: propagation.step(transition, C), C)
-
-    C = run(propagation.first_coefficients(transition, process.initial))
-    mass = transition.g.coefficients @ transition.overlap @ C
-    assert abs(float(mass) - 1.0) < 1e-9
+    assert abs(float(a_million_steps(process)) - 1.0) < 1e-9
     assert abs(float(process.belief_at(10**6).mass()) - 1.0) < 1e-9
 
 

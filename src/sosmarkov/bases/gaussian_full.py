@@ -41,13 +41,12 @@ class FullGaussianBasis(Basis):
         self.mean = checks.parameter(mean, "mean", (None, None))
         n, d = self.mean.shape
         covariance = checks.parameter(covariance, "covariance", (n, d, d))
-        factor = jax.vmap(whitener)(covariance)
+        self.raw_factor = _raw_factor(covariance)
         if checks.is_concrete(covariance):
-            symmetric = jnp.allclose(covariance, jnp.swapaxes(covariance, -1, -2), rtol=1e-8, atol=0.0)
-            if not bool(symmetric & jnp.all(jnp.isfinite(factor))):
+            values = np.asarray(covariance)
+            symmetric = np.allclose(values, np.swapaxes(values, -1, -2), rtol=1e-8, atol=0.0)
+            if not (symmetric and np.all(np.isfinite(self.raw_factor))):
                 raise ValueError("Expected symmetric positive definite matrices for covariance, got one that is not.")
-        diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
-        self.raw_factor = jnp.tril(factor, -1) + jnp.log(diagonal)[..., None] * jnp.eye(d)
 
     @property
     def size(self) -> int:
@@ -191,6 +190,14 @@ class FullGaussianBasis(Basis):
         else:
             covariance = basis.covariance
         return cls(basis.mean @ matrix.T + offset, matrix @ covariance @ matrix.T)
+
+
+@jax.jit
+def _raw_factor(covariance: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
+    """B with B covariance B^T = I, lower triangular, logarithms on its diagonal."""
+    factor = jax.vmap(whitener)(covariance)
+    diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
+    return jnp.tril(factor, -1) + jnp.log(diagonal)[..., None] * jnp.eye(covariance.shape[-1])
 
 
 def _matrix_first(A: Float[Array, "*b d d"]) -> Array:

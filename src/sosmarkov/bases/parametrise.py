@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
@@ -18,13 +19,16 @@ def above(raw: Array, least: float) -> Array:
 
 def unbounded(value: Array, least: float, name: str) -> Array:
     """The raw number that `above` maps to this value."""
-    excess = value - least
-    if checks.is_concrete(excess) and not bool(jnp.all(excess > 0)):
-        smallest = float(jnp.min(value))
+    if checks.is_concrete(value) and not np.all(np.asarray(value) - least > 0):
         raise ValueError(
             f"Expected {name} above {least:g} so that products of five functions are integrable,"
-            f" got a smallest of {smallest:g}."
+            f" got a smallest of {float(np.min(value)):g}."
         )
+    return _inverse_softplus(value - least)
+
+
+@jax.jit
+def _inverse_softplus(excess: Array) -> Array:
     return excess + jnp.log(-jnp.expm1(-excess))
 
 

@@ -11,7 +11,9 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
@@ -149,9 +151,15 @@ def raw_triangle(factor: ArrayLike, n: int, name: str) -> Float[Array, "n n"]:
     """The free numbers `triangle` maps to this factor."""
     factor = checks.parameter(factor, name, (n, n))
     if checks.is_concrete(factor):
-        if not bool(jnp.all(jnp.triu(factor, 1) == 0)):
+        values = np.asarray(factor)
+        if np.any(np.triu(values, 1) != 0):
             raise ValueError(f"Expected a lower-triangular {name}, got entries above the diagonal.")
-        checks.require_positive(jnp.diagonal(factor), f"the diagonal of {name}")
+        checks.require_positive(np.diagonal(values), f"the diagonal of {name}")
+    return _raw_triangle(factor)
+
+
+@jax.jit
+def _raw_triangle(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return jnp.tril(factor, -1) + jnp.diag(jnp.log(jnp.diagonal(factor)))
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
@@ -54,7 +55,7 @@ class Kraus(Coupling):
                 f"Expected m * R >= n so that the kernel can be normalised, got n = {n}, m = {m}, R = {rank}."
                 f" Use a rank R of at least {-(-n // m)}."
             )
-        self.raw_factor = raw_triangle(jnp.eye(n) if factor is None else factor, n, "factor")
+        self.raw_factor = raw_triangle(np.eye(n) if factor is None else factor, n, "factor")
 
     @property
     def factor(self) -> Float[Array, "n n"]:
