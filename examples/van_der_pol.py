@@ -62,13 +62,14 @@ def main(arguments: list[str] | None = None) -> np.ndarray:
     print(process.check())
 
     beliefs = process.propagate(last)
-    best = limit(system, test[:2000], np.asarray(system.simulate(jax.random.key(2), 20_000, last)))
+    scored = test[: 2 * options.count]
+    best = limit(system, scored, np.asarray(system.simulate(jax.random.key(2), 20 * options.count, last)))
     gaussian = gaussian_per_step(training, test)
     print(f"\n{'k':>3} {'log-likelihood':>15} {'limit':>8} {'gap':>7} {'one Gaussian':>13} {'mass - 1':>10}")
     gaps = []
     for k in range(1, last + 1):
         # Beside the limit on the same states: a mean over others would differ by chance.
-        found, same = (float(np.mean(beliefs[k].log_prob(states))) for states in (test[:, k], test[:2000, k]))
+        found, same = (float(np.mean(beliefs[k].log_prob(states))) for states in (test[:, k], scored[:, k]))
         gaps.append(same - best.lower[k - 1])
         print(
             f"{k:>3} {found:>15.3f} {best.lower[k - 1]:>8.3f} {gaps[-1]:>7.3f} {gaussian[k - 1]:>13.3f}"

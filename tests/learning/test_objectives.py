@@ -62,7 +62,13 @@ def densities(parameters, points):
         transition, start = realise(parameters)
         pairs = jax.vmap(jax.vmap(transition.log_prob_model, (0, None)), (None, 0))(points, points)
         log_g = jax.vmap(transition.g.log_value)(points)
-        return jnp.exp(pairs), jnp.exp(log_g + jax.vmap(start.log_value)(points)), jnp.exp(log_g)
+        densities = jnp.exp(pairs), jnp.exp(log_g + jax.vmap(start.log_value)(points)), jnp.exp(log_g)
+        # The kernel's other faces, which have to agree with these: h from a known state, closed masses, the adjoint.
+        known = jnp.exp(log_g + jax.vmap(transition.form_from(points[0]).log_value)(points))
+        kernel, M = transition.kernel, transition.g.coefficients @ transition.overlap
+        masses = jax.vmap(lambda y: kernel.mass(transition.phi.evaluate(y), M))(points)
+        P, Q = (jnp.cos(jnp.arange(len(vector))) for vector in (transition.g.coefficients, M))
+        return *densities, known, masses, jnp.stack([kernel.push(P) @ Q, P @ kernel.pull(Q)])
 
     return [np.asarray(part) for part in quick(evaluate, parameters, points)(parameters, points)]
 
@@ -77,7 +83,7 @@ class Case:
         self.states = FAMILIES[family].points(np.random.default_rng(2), 12, 1)
         self.points = np.concatenate([nodes[:, None], self.states])
         self.count = len(nodes)
-        self.kernel, self.initial, self.g = densities(self.parameters, jnp.asarray(self.points))
+        self.kernel, self.initial, self.g, *self.faces = densities(self.parameters, jnp.asarray(self.points))
         self.broad = FAMILIES[family].function(self.parameters.psi.with_broad(8.0), self.points)[:, -1]
         batch = (jnp.zeros((4, 3, 1)), jnp.zeros((4, 3)))
         # The gradient of one coupling is enough to see what missing states do to it.
@@ -105,9 +111,16 @@ def test_a_background_has_exactly_its_share(case):
     term = case.g * (case.broad if case.linear else case.broad**2)
     background = term / (w @ term[:n])
     # The same coefficients and functions without the share are what the rest consists of.
-    kernel, initial, _ = densities(case.bare, jnp.asarray(case.points))
+    kernel, initial, *_ = densities(case.bare, jnp.asarray(case.points))
     np.testing.assert_allclose(case.kernel, (1 - SHARE) * kernel + SHARE * background, rtol=1e-9)
     np.testing.assert_allclose(case.initial, (1 - SHARE) * initial + SHARE * background, rtol=1e-9)
+
+
+def test_every_face_of_a_kernel_knows_its_background(case):
+    known, masses, (pushed, pulled) = case.faces
+    np.testing.assert_allclose(known, case.kernel[0], rtol=1e-9)
+    np.testing.assert_allclose(masses, 1.0, atol=1e-12)
+    assert pushed == pytest.approx(pulled, rel=1e-12)
 
 
 PRESENT = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [2.0, 0.5, 1.0], [0.0, 1.0, 1.0]])

@@ -1,0 +1,92 @@
+"""Writes docs/learning-results.md from results/learning/*.json; `--check` only compares."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parent.parent
+SOURCE, PAGE = ROOT / "results" / "learning", ROOT / "docs" / "learning-results.md"
+HEAD = """# What `fit` reaches
+
+Made by `benchmarks/learning.py` and `benchmarks/learning_page.py` from `results/learning/`; do not edit. Training data
+and protocol are the paper's (1,000 or 4,000 trajectories; for the wide systems 10,000 pairs and 1,000 initial states),
+log-likelihoods are means over 10,000 fresh test trajectories, in nats. The limit is the log-likelihood of 2,000 of
+these states under the true dynamics, averaged over 50,000 independent predecessors (lower estimate), or, after the
+slash, with the state's own predecessor among them (upper estimate); where the two differ the truth lies between.
+*Gaussian* is one normal per k fitted to the training trajectories. Standard deviations are over members.
+"""
+
+
+def row(values: list[float], name: str) -> str:
+    """One line of a table."""
+    return f"| {name} | " + " | ".join(f"{v:.3f}" if np.isfinite(v) else "-" for v in values) + " |"
+
+
+def section(content: dict[str, Any]) -> list[str]:
+    """One run."""
+    options = ", ".join(f"{k}={v}" for k, v in content["options"].items()) or "defaults"
+    env = content["environment"]
+    lines = [f"\n## {content['system']}, {options}\n"]
+    told = f"{env['device']}, {env['cores']} cores, jax {env['jax']}, commit {env['commit']}, seed {content['seed']}"
+    if "failed" in content:
+        return [*lines, f"**Failed:** {content['failed']}\n", told]
+    members = content["members"]
+    found = np.array([member["log_likelihood"][1:] for member in members])
+    inside = np.array([member["log_likelihood_inside"][1:] for member in members])
+    lines += ["| k | " + " | ".join(map(str, range(1, found.shape[1] + 1))) + " |", "|---" * (found.shape[1] + 1) + "|"]
+    lines.append(row(list(found.mean(0)), "log-likelihood"))
+    if len(members) > 1:
+        lines.append(row(list(found.std(0)), f"std of {len(members)}"))
+    blown = members[0]["blown_up"][1:]
+    if any(blown):
+        lines.append(row(list(inside.mean(0)), "without blown-up states"))
+        lines.append("| blown-up states | " + " | ".join(map(str, blown)) + " |")
+    references = content["references"]
+    if "limit_lower" in references:
+        pairs = zip(references["limit_lower"], references["limit_upper"], strict=True)
+        lines.append("| limit | " + " | ".join(f"{a:.3f} / {b:.3f}" for a, b in pairs) + " |")
+    if "gaussian" in references:
+        lines.append(row(references["gaussian"], "Gaussian"))
+    chosen = content["chosen"]
+    scores = ", ".join(f"{name} {value:.3f}" for name, value in content["held_out"].items())
+    worst = max(member["mass_error"] for member in members)
+    finite = "all" if all(member["finite"] for member in members) else "NOT all"
+    return [
+        *lines,
+        "",
+        f"{content['seconds']:.0f} s in all; {chosen['basis']}, {chosen['coupling']}, {chosen['size']} functions,"
+        f" {content['parameters']} parameters, surrogate {'used' if chosen['surrogate'] else 'not used'}; held out:"
+        f" {scores}. Masses within {worst:.0e} of one; {finite} log-likelihoods finite. {told}.",
+    ]
+
+
+def render() -> str:
+    """The page."""
+    lines = [HEAD.rstrip()]
+    for path in sorted(SOURCE.glob("*.json")):
+        lines += section(json.loads(path.read_text()))
+    return "\n".join([*lines, ""])
+
+
+def main() -> int:
+    """Write, or compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    page = render()
+    if parser.parse_args().check:
+        if PAGE.exists() and PAGE.read_text() == page:
+            return 0
+        print("docs/learning-results.md is not what results/learning makes: run benchmarks/learning_page.py")
+        return 1
+    PAGE.write_text(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
