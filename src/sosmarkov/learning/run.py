@@ -143,7 +143,7 @@ class Run:
         g = eqx.filter_jit(eqx.filter_vmap(lambda one: realise(one)[0].g, in_axes=eqx.if_array(0)))(parameters)
         start = Start(g, parameters.start_basis, parameters.start_factor, background)
         batches = [(d.initial, d.initial_weight) for d in (training, held_out)]
-        start = self.phases.run("initial", start, initial_loss, *batches, steps=min(self.settings.phase_steps, 500))
+        start = self.phases.run("initial", start, initial_loss, *batches, steps=self.settings.initial_steps)
         return parameters._replace(start_basis=start.basis, start_factor=start.factor)
 
     def _by_barrier(self, starts: list[Parameters], source: _Source, held_out: Data) -> Parameters:

@@ -46,6 +46,11 @@ class Settings(NamedTuple):
         return max(1, self.steps // 2) if self.objective == "beliefs" else self.steps
 
     @property
+    def initial_steps(self) -> int:
+        """Most steps on p_0 alone: fewer where the beliefs train it further."""
+        return min(self.phase_steps, 200 if self.objective == "beliefs" else 500)
+
+    @property
     def chosen(self) -> dict[str, Any]:
         """What a reader of the history wants to know."""
         names = ["basis", "coupling", "size", "objective", "steps", "background", "seed"]
@@ -102,7 +107,8 @@ def _size(data: Data, basis: str, coupling: str) -> int:
     elif basis == "gaussian":
         most = 36
     elif basis == "gaussian-full":
-        most = 20 if data.dim <= _FEW else 24 if len(data.x) < 40_000 else 32
+        few = 20 if data.dim <= 2 else 18
+        most = few if data.dim <= _FEW else 24 if len(data.x) < 40_000 else 32
     else:
         most = 25
     return int(np.clip(len(data.x) // 40, 4, most))
