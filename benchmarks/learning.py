@@ -65,6 +65,8 @@ def score(member: sm.MarkovProcess, test: np.ndarray) -> dict[str, Any]:
     inside = np.all(np.abs(test) <= BLOWN_UP, axis=2) if test.shape[2] == 2 else np.ones(test.shape[:2], bool)
     return {
         "log_likelihood": [float(v.mean()) for v in values],
+        # On the states the limit is estimated with: a mean over others would differ from it by chance.
+        "log_likelihood_scored": [float(v[:LIMIT_TEST].mean()) for v in values],
         "log_likelihood_inside": [float(v[inside[:, k]].mean()) for k, v in enumerate(values)],
         "blown_up": [int(n) for n in (~inside).sum(axis=0)],
         "finite": bool(all(np.isfinite(v).all() for v in values)),

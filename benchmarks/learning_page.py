@@ -51,6 +51,9 @@ def section(content: dict[str, Any]) -> list[str]:
     if "limit_lower" in references:
         pairs = zip(references["limit_lower"], references["limit_upper"], strict=True)
         lines.append("| limit | " + " | ".join(f"{a:.3f} / {b:.3f}" for a, b in pairs) + " |")
+        if "log_likelihood_scored" in members[0]:
+            scored = np.mean([member["log_likelihood_scored"][1:] for member in members], axis=0)
+            lines.append(row(list(scored - np.array(references["limit_upper"])), "gap to the upper, same states"))
     if "gaussian" in references:
         lines.append(row(references["gaussian"], "Gaussian"))
     chosen = content["chosen"]

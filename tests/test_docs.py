@@ -63,3 +63,9 @@ def test_benchmark_page_is_made_from_the_results_file():
     command = [sys.executable, str(ROOT / "benchmarks" / "page.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_learning_page_is_made_from_the_results_files():
+    command = [sys.executable, str(ROOT / "benchmarks" / "learning_page.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -211,30 +211,35 @@ def perron(Q: Float[Array, "n n"], E: Float[Array, "p p"], max_iterations: int) 
 
 
 def _power_iteration(Q, E, max_iterations):
+    # A by its unique pairs throughout: the loop is short vectors and one matrix.
     n = Q.shape[0]
+    rows, columns = pair_indices(n)
+    diagonal = np.flatnonzero(rows == columns)
+    weighted = jnp.where(rows == columns, 1.0, 2.0)[:, None] * E * Q[rows, columns]
 
-    def apply(A):
-        image = schur_map(Q, E, A)
-        size = jnp.trace(image) / n
+    def apply(a):
+        image = a @ weighted
+        size = jnp.sum(image[diagonal]) / n
         return image / size, size
 
-    def iterate(A):
-        half, _ = apply(A)
-        image, size = apply(0.5 * (A + half))
-        weight = jnp.sqrt(jnp.diagonal(image))
-        return image, size, jnp.max(jnp.abs(image - A) / (weight[:, None] * weight))
+    def iterate(a):
+        half, _ = apply(a)
+        image, size = apply(0.5 * (a + half))
+        root = jnp.sqrt(image[diagonal])
+        return image, size, jnp.max(jnp.abs(image - a) / (root[rows] * root[columns]))
 
     def unfinished(state):
         _, _, change, count = state
         return (count < max_iterations) & ((change > _TOLERANCE) | (count < _LEAST_ITERATIONS))
 
     def step(state):
-        A, _, _, count = state
-        return *iterate(A), count + 1
+        a, _, _, count = state
+        return *iterate(a), count + 1
 
-    start = (jnp.eye(n, dtype=Q.dtype), jnp.ones((), Q.dtype), jnp.full((), jnp.inf, Q.dtype), jnp.asarray(0))
-    A, size, change, count = lax.while_loop(unfinished, step, start)
-    return PerronResult(0.5 * (A + A.T), size, count, change, change <= _TOLERANCE)
+    identity = jnp.asarray(rows == columns, dtype=Q.dtype)
+    start = (identity, jnp.ones((), Q.dtype), jnp.full((), jnp.inf, Q.dtype), jnp.asarray(0))
+    a, size, change, count = lax.while_loop(unfinished, step, start)
+    return PerronResult(unpack(a, n), size, count, change, change <= _TOLERANCE)
 
 
 def _perron_forward(Q, E, max_iterations):
