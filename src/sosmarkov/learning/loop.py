@@ -165,7 +165,7 @@ def _begin(rule: Rule, loss: Any, trained: Any, fixed: Any, held_out: Any, name:
 @functools.cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function compiled, once per loss, rule and shapes (a loss is a module's function, or equal by value)."""
-    return eqx.filter_jit(function, compiler_options=_compiler_options())
+    return eqx.filter_jit(function, compiler_options=_compiler_options())  # pyright: ignore[reportCallIssue]
 
 
 @functools.cache
