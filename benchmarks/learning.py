@@ -88,7 +88,7 @@ def references(system: Any, data: dict[str, Any], test: np.ndarray, quick: bool)
     return found
 
 
-def run(name: str, options: dict[str, Any], seed: int, quick: bool) -> dict[str, Any]:
+def run(name: str, options: dict[str, Any], seed: int, quick: bool, checkpoint: Path | None = None) -> dict[str, Any]:
     """One row: data, fit, scores; a failure is recorded as one."""
     system = get_system(name)
     data = training_data(system, seed, quick)
@@ -96,15 +96,18 @@ def run(name: str, options: dict[str, Any], seed: int, quick: bool) -> dict[str,
     test = np.asarray(system.simulate(jax.random.key(seed + 1), TEST // (20 if quick else 1), steps))
     row: dict[str, Any] = {"system": name, "options": options, "seed": seed, "quick": quick}
     row |= {"environment": environment(), "references": references(system, data, test, quick)}
+    resume = checkpoint if checkpoint is not None and checkpoint.exists() else None
     begin = time.perf_counter()
     try:
-        found = sm.fit(**data, **options, progress=False)
+        found = sm.fit(**data, **options, checkpoint=checkpoint, resume=resume, progress=False)
     except Exception as error:  # a failed fit is a result, and is shown as one
         return row | {"failed": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
     history = found.history
     members = list(found) if isinstance(found, sm.Ensemble) else [found]
     return row | {
-        "seconds": time.perf_counter() - begin,
+        # What came before a break is in the history alone.
+        "seconds": max(time.perf_counter() - begin, history.seconds),
+        "resumed": resume is not None,
         "parameters": members[0].parameter_count,
         "chosen": history.chosen,
         "held_out": history.scores,
@@ -123,14 +126,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("results/learning"))
+    parser.add_argument("--checkpoints", type=Path, help="a folder; rows broken off are taken up again from it")
     chosen = parser.parse_args(arguments)
-    chosen.out.mkdir(parents=True, exist_ok=True)
+    for folder in filter(None, (chosen.out, chosen.checkpoints)):
+        folder.mkdir(parents=True, exist_ok=True)
     for text in chosen.rows:
         name, _, rest = text.partition(":")
         options = options_of(rest) | ({"steps": 50, "size": 4} if chosen.quick else {})
-        row = run(name, options, chosen.seed, chosen.quick)
-        device = row["environment"]["device"].split()[0]
-        path = chosen.out / ("-".join([name, *rest.replace("=", "_").split(",")]).rstrip("-") + f"-{device}.json")
+        stem = "-".join([name, *rest.replace("=", "_").split(",")]).rstrip("-")
+        checkpoint = chosen.checkpoints and chosen.checkpoints / f"{stem}.ckpt"
+        row = run(name, options, chosen.seed, chosen.quick, checkpoint)
+        path = chosen.out / f"{stem}-{row['environment']['device'].split()[0]}.json"
         write_atomic(path, json.dumps(row, indent=1).encode())
         if "failed" in row:
             print(f"{text}: FAILED {row['failed']}")
