@@ -249,48 +249,52 @@ def _perron_forward(Q, E, max_iterations):
 
 def _perron_backward(max_iterations, saved, bars):
     Q, E, result = saved
-    A, eigenvalue = result.A, result.eigenvalue
-    A_bar = 0.5 * (bars.A + bars.A.T)
-    n = Q.shape[0]
+    n, eigenvalue = Q.shape[0], result.eigenvalue
+    # Symmetric matrices by their unique pairs, as in the iteration; <x, y> below is the product of the matrices.
+    rows, columns = pair_indices(n)
+    twice = jnp.where(rows == columns, 1.0, 2.0)
+    table = E * (twice * Q[rows, columns] / eigenvalue)
+    A, A_bar = result.A[rows, columns], 0.5 * (bars.A + bars.A.T)[rows, columns]
+    identity = jnp.asarray(rows == columns, dtype=Q.dtype)
 
-    _, transposed = jax.vjp(lambda X: schur_map(Q, E, 0.5 * (X + X.T)), A)
+    def adjoint(w):
+        return table @ w
 
-    def adjoint(W):
-        return transposed(W)[0] / eigenvalue
+    def inner(x, y):
+        return jnp.sum(twice * x * y)
 
     # Left eigenvector u with <u, A> = 1: d eigenvalue = <u, dM A>.
     def left_step(state):
         u, _, count = state
         image = 0.5 * (u + adjoint(u))
-        image = image / jnp.vdot(image, A)
+        image = image / inner(image, A)
         return image, jnp.max(jnp.abs(image - u)) / jnp.max(jnp.abs(image)), count + 1
 
     def unfinished(state):
         return (state[2] < max_iterations) & (state[1] > _ADJOINT_TOLERANCE)
 
-    identity = jnp.eye(n, dtype=Q.dtype)
-    begin = (identity / jnp.trace(A), jnp.full((), jnp.inf, Q.dtype), jnp.asarray(0))
+    begin = (identity / inner(identity, A), jnp.full((), jnp.inf, Q.dtype), jnp.asarray(0))
     u, _, _ = lax.while_loop(unfinished, left_step, begin)
 
     # w solves (I - M^T / lambda) w = y / lambda with y and w orthogonal to A: the Drazin inverse applied
     # to the cotangent after the gauge (trace A = n) is taken out. Half steps, for the same reason.
-    y = (A_bar - jnp.vdot(A_bar, A) * identity / n) / eigenvalue
+    y = (A_bar - inner(A_bar, A) * identity / n) / eigenvalue
 
     def series_step(state):
         w, _, count = state
         change = 0.5 * (y - w + adjoint(w))
-        change = change - jnp.vdot(change, A) * u
+        change = change - inner(change, A) * u
         w = w + change
         return w, jnp.max(jnp.abs(change)) > _ADJOINT_TOLERANCE * jnp.max(jnp.abs(w)), count + 1
 
     def series_unfinished(state):
         return (state[2] < max_iterations) & state[1]
 
-    y = y - jnp.vdot(y, A) * u
+    y = y - inner(y, A) * u
     w, _, _ = lax.while_loop(series_unfinished, series_step, (y, jnp.asarray(True), jnp.asarray(0)))
     # The map is M(A) = Q o G(A): pull the cotangent of M(A) back to Q and E.
-    _, pull = jax.vjp(lambda Q, E: schur_map(Q, E, A), Q, E)
-    return pull(w + bars.eigenvalue * u)
+    _, pull = jax.vjp(lambda Q, E: schur_map(Q, E, result.A), Q, E)
+    return pull(unpack(w + bars.eigenvalue * u, n))
 
 
 perron.defvjp(_perron_forward, _perron_backward)

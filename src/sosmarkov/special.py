@@ -31,11 +31,10 @@ def _rising(z: Array, count: int) -> tuple[Array, Array]:
     return value, slope * (2.0 * z + (count - 1))
 
 
-def _stirling(z: Array) -> tuple[Array, Array]:
-    """The tail of Stirling's series and its derivative."""
-    inverse = 1.0 / z
+def _stirling(inverse: Array) -> tuple[Array, Array]:
+    """The tail of Stirling's series at z = 1 / inverse and its derivative in z."""
     square = inverse * inverse
-    tail, slope = jnp.zeros_like(z), jnp.zeros_like(z)
+    tail, slope = jnp.zeros_like(inverse), jnp.zeros_like(inverse)
     for k in range(len(_STIRLING) - 1, -1, -1):
         tail = tail * square + _STIRLING[k]
         slope = slope * square - (2 * k + 1) * _STIRLING[k]
@@ -48,9 +47,11 @@ def _log_beta_and_slopes(a: Array, b: Array) -> tuple[Array, Array, Array]:
     rising_c, slope_c = _rising(a + b, 2 * _SHIFT)
     a, b = a + _SHIFT, b + _SHIFT
     c = a + b
-    tail_a, tail_slope_a = _stirling(a)
-    tail_b, tail_slope_b = _stirling(b)
-    tail_c, tail_slope_c = _stirling(c)
+    # Divisions are what this costs: each argument is inverted once.
+    inverse_a, inverse_b, inverse_c = 1.0 / a, 1.0 / b, 1.0 / c
+    tail_a, tail_slope_a = _stirling(inverse_a)
+    tail_b, tail_slope_b = _stirling(inverse_b)
+    tail_c, tail_slope_c = _stirling(inverse_c)
     # log(a / c) and log(b / c): the share near one by log(1 - less), which keeps its digits.
     less = jnp.minimum(a, b) / c
     log_less, log_more = jnp.log(less), log_one_minus(less)
@@ -58,13 +59,13 @@ def _log_beta_and_slopes(a: Array, b: Array) -> tuple[Array, Array, Array]:
     value = (
         (a - 0.5) * log_share_a
         + (b - 0.5) * log_share_b
-        + jnp.log(rising_c / (rising_a * rising_b) * jnp.sqrt(2.0 * jnp.pi / c))
+        + jnp.log(rising_c / (rising_a * rising_b) * jnp.sqrt(2.0 * jnp.pi * inverse_c))
         + (tail_a + tail_b - tail_c)
     )
     # digamma(z) = log z - 1 / (2 z) + tail'(z), shifted down by the rising products.
-    below = slope_c / rising_c + 0.5 / c - tail_slope_c
-    by_a = log_share_a - 0.5 / a + tail_slope_a - slope_a / rising_a + below
-    by_b = log_share_b - 0.5 / b + tail_slope_b - slope_b / rising_b + below
+    below = slope_c / rising_c + 0.5 * inverse_c - tail_slope_c
+    by_a = log_share_a - 0.5 * inverse_a + tail_slope_a - slope_a / rising_a + below
+    by_b = log_share_b - 0.5 * inverse_b + tail_slope_b - slope_b / rising_b + below
     return value, by_a, by_b
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import warnings
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -13,11 +16,13 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
+from threadpoolctl import threadpool_limits
 
 from sosmarkov.bases import Basis, BetaBasis, ExponentialBasis, FourierBasis, FullGaussianBasis, GaussianBasis
 from sosmarkov.bases.monomial import MonomialBasis
 from sosmarkov.bases.parametrise import LEAST_EXPONENT
 
+T = TypeVar("T")
 _MOST_POINTS = 6_000
 # Families that are spread over the domain: their functions are no bumps one could put on a component.
 SPREAD = ("exponential", "monomial", "fourier")
@@ -53,15 +58,20 @@ class Mixture(NamedTuple):
         return np.exp(logsumexp(self.log_components(y) + np.log(self.weights), axis=1))
 
 
+def in_parallel(make: Callable[[int], T], seeds: Sequence[int]) -> list[T]:
+    """What `make` gives for each seed, in threads: mixtures are too small for more than one core each."""
+    with warnings.catch_warnings(), threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
+        # A start need not be a converged fit.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return list(pool.map(make, seeds))
+
+
 def fit_mixture(y: np.ndarray, size: int, full: bool, seed: int) -> Mixture:
     """EM on at most a few thousand points; covariances full or diagonal."""
     y = _some(y, seed)
     kind = "full" if full else "diag"
     model = GaussianMixture(size, covariance_type=kind, reg_covar=_least_variance(y), max_iter=40, random_state=seed)
-    with warnings.catch_warnings():
-        # A start need not be a converged fit.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(y)
+    model.fit(y)
     return Mixture(model.weights_, model.means_, model.covariances_)  # type: ignore[arg-type]
 
 

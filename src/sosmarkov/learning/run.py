@@ -25,6 +25,7 @@ from sosmarkov.learning.data import (
 from sosmarkov.learning.history import History, device_name
 from sosmarkov.learning.initialise import model_space, start_initial, start_transition
 from sosmarkov.learning.loop import TrainingError, evaluate, stack, unstack
+from sosmarkov.learning.mixtures import in_parallel
 from sosmarkov.learning.objectives import Parameters, Start, belief_loss, initial_loss, realise, transition_loss
 from sosmarkov.learning.phases import Phases
 from sosmarkov.learning.rolled import rolled
@@ -36,8 +37,11 @@ from sosmarkov.transition import Transition
 
 _STARTS = 8
 _ROWS = 20_000
-# States beyond this many deviations are set aside; a distribution function is one in double precision long before.
-_EXTREME = {"standardize": 100.0, "whiten": 100.0, "gaussian_cdf": 8.0}
+_TRANSFORMS = ("standardize", "whiten", "gaussian_cdf")
+# States beyond this many deviations are set aside.
+_EXTREME = 100.0
+# Where a normal distribution function is one in double precision there is no density: a little less than that.
+_EXTREME_CDF = 8.0
 
 
 class BeliefLoss(NamedTuple):
@@ -62,23 +66,25 @@ class Run:
         self.phases = phases
         self.chosen: dict[str, Any] = dict(settings.chosen)
         self.scores: dict[str, float] = {}
-        if not isinstance(self.transform, Transform) and self.transform not in _EXTREME:
+        if not isinstance(self.transform, Transform) and self.transform not in _TRANSFORMS:
             raise ValueError(
-                f"Expected transform one of {', '.join(_EXTREME)}, or a transform object, got {self.transform!r}."
+                f"Expected transform one of {', '.join(_TRANSFORMS)}, or a transform object, got {self.transform!r}."
             )
 
     def fit(self, data: Data) -> MarkovProcess | Ensemble:
         """The process these data suggest."""
         scale = robust_standardize(data.states)
-        extreme = 100.0 if isinstance(self.transform, Transform) else _EXTREME[self.transform]
-        data, self.chosen["set_aside"] = set_aside_extremes(data, scale, extreme)
+        data, self.chosen["set_aside"] = set_aside_extremes(data, scale, _EXTREME)
         self.chosen["repeated_pairs"] = repeated(data)
         training, held_out = split(data, self.settings.validation, self.settings.seed)
         training, held_out, judged = self._material(training, held_out, scale)
         transform = self._make_transform(training)
+        (training, lost), (held_out, _), (judged, seen) = (_within(d, transform) for d in (training, held_out, judged))
+        # A surrogate's own trajectories are nobody's data.
+        self.chosen["set_aside"] += seen + (0 if self.chosen["surrogate"] else lost)
         forward = _mapping(partial(to_model, transform))
         score = _Score(transform, judged, self.settings.horizon)
-        source = _Source(_mapped(training, forward), self.stream, partial(self._prepared, scale, extreme, forward))
+        source = _Source(_mapped(training, forward), self.stream, partial(self._prepared, scale, transform, forward))
         parameters = self._train(source, _mapped(held_out, forward), score)
         self.scores |= score(parameters)
         return self._finish(parameters, transform)
@@ -113,18 +119,20 @@ class Run:
         scale = robust_standardize(training.states)
         return GaussianCDF(scale.mean, scale.std) if self.transform == "gaussian_cdf" else scale
 
-    def _prepared(self, scale: Standardize, extreme: float, forward: Callable, trajectories: list[np.ndarray]) -> Data:
+    def _prepared(
+        self, scale: Standardize, transform: Transform, forward: Callable, trajectories: list[np.ndarray]
+    ) -> Data:
         """A block of a stream, treated like the data in memory."""
         # One length for all blocks, so that none has to be compiled again.
         length = max(self.settings.horizon + 2, *(len(part) for part in trajectories))
         ending = np.full((length - len(trajectories[0]), trajectories[0].shape[1]), np.nan)
         trajectories = [np.concatenate([trajectories[0], ending]), *trajectories[1:]]
-        data, _ = set_aside_extremes(from_trajectories(trajectories), scale, extreme)
-        return _mapped(data, forward)
+        data, _ = set_aside_extremes(from_trajectories(trajectories), scale, _EXTREME)
+        return _mapped(_within(data, transform)[0], forward)
 
     def _train(self, source: _Source, held_out: Data, score: _Score) -> Parameters:
         s, run, training = self.settings, self.phases.run, source.resident
-        starts = [self._start(training, s.seed + member) for member in range(s.members)]
+        starts = in_parallel(partial(self._start, training), range(s.seed, s.seed + s.members))
         if s.objective == "barrier":
             parameters = self._by_barrier(starts, source, held_out)
         else:
@@ -193,6 +201,13 @@ class _Source:
         if stream is None:
             return pick(self.resident)
         return lambda done: pick(_regular(self._prepare(stream.block(done))))
+
+
+def _within(data: Data, transform: Transform) -> tuple[Data, int]:
+    """Without the states a transform has no room for, and how many pairs that took away."""
+    if not isinstance(transform, GaussianCDF):
+        return data, 0
+    return set_aside_extremes(data, Standardize(transform.mean, transform.std), _EXTREME_CDF)
 
 
 def _regular(data: Data) -> Data:
