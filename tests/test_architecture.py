@@ -14,6 +14,7 @@ ROOMS = [
     "checks",
     "files",
     "numerics",
+    "perron",
     "special",
     "transforms",
     "bases",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import oracles
 import sosmarkov as sm
 from compiled import BATCH, ask, log_prob
-from sosmarkov.numerics import perron
+from sosmarkov.perron import perron
 from tables import (
     COMBINATIONS,
     COUPLINGS,
@@ -247,6 +247,37 @@ def test_perron_vector_is_the_papers_eigenvector_where_that_is_feasible(seed):
     found = transition.kernel
     np.testing.assert_allclose(found.perron.eigenvalue, eigenvalue, rtol=1e-10)
     np.testing.assert_allclose(found.g.matrix, R, rtol=1e-8, atol=1e-9)
+
+
+def test_perron_vector_of_a_process_that_hardly_mixes():
+    # Two groups of functions, alike and far apart: the second eigenvalue is 1e-3 below the first.
+    rng = np.random.default_rng(0)
+    means = np.tile(0.5 * rng.normal(size=(3, 1)), (2, 1)) + np.repeat([0.0, 4.0], 3)[:, None]
+    basis = sm.GaussianBasis(means, np.ones((6, 1)))
+    E = basis.overlap(basis.terms(2), basis.terms(2))
+    L = np.kron(np.eye(2), np.tril(0.3 * rng.normal(size=(3, 3)), -1) + np.eye(3))
+
+    @jax.jit
+    def solve(L):
+        return perron(L @ L.T, E, 200)
+
+    result = solve(jnp.asarray(L))
+    rows, columns = np.triu_indices(6)
+    table = np.where(rows == columns, 1.0, 2.0)[:, None] * np.asarray(E) * (L @ L.T)[rows, columns]
+    values, vectors = np.linalg.eig(table.T)
+    order = np.argsort(-values.real)
+    assert 1e-4 < 1.0 - values.real[order[1]] / values.real[order[0]] < 3e-3
+    expected = np.zeros((6, 6))
+    expected[rows, columns] = expected[columns, rows] = vectors[:, order[0]].real
+    assert bool(result.converged)
+    assert 100 < int(result.iterations) < 160
+    np.testing.assert_allclose(result.A, expected * 6 / np.trace(expected), rtol=1e-6, atol=1e-6)
+
+    direction = np.tril(rng.normal(size=(6, 6)))
+    step = 1e-7
+    slope = (solve(L + step * direction).A - solve(L - step * direction).A) / (2 * step)
+    found = jax.jacrev(lambda t: solve(L + t * direction).A)(0.0)
+    np.testing.assert_allclose(found, slope, rtol=1e-4, atol=1e-5 * np.max(np.abs(slope)))
 
 
 def test_power_iteration_says_when_it_has_not_converged():

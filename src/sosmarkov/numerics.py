@@ -1,17 +1,16 @@
-"""Array mathematics the rooms below share: packed symmetric matrices, factors, the Perron solver.
+"""Array mathematics the rooms below share: packed symmetric matrices, factors, scaled vectors.
 
 Nothing here calls LAPACK: on small CPUs several batched LAPACK calls inside one compiled loop can
 wait for each other for ever, and the loops below are as fast at the sizes in use.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 # --- symmetric matrices as vectors over unique pairs i <= j --------------------------------------
 
@@ -171,130 +170,3 @@ def inverse_root_near_identity(T: Float[Array, "n n"]) -> Float[Array, "n n"]:
     X = T - jnp.eye(T.shape[0], dtype=T.dtype)
     X2 = X @ X
     return jnp.eye(T.shape[0], dtype=T.dtype) - 0.5 * X + 0.375 * X2 - 0.3125 * X2 @ X
-
-
-# --- Perron vector of A -> Q o G(A) ---------------------------------------------------------------
-
-
-class PerronResult(NamedTuple):
-    """Dominant eigenpair of the map on the cone, and how the iteration ended."""
-
-    A: Float[Array, "n n"]
-    eigenvalue: Float[Array, ""]
-    iterations: Int[Array, ""]
-    residual: Float[Array, ""]
-    converged: Bool[Array, ""]
-
-
-def schur_map(Q: Float[Array, "n n"], E: Float[Array, "p p"], A: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Q o G(A), G(A) = int (phi^T A phi) psi psi^T, with E the table of unique pairs."""
-    return Q * unpack(pack(A) @ E, Q.shape[0])
-
-
-_TOLERANCE = 1e-14
-_ADJOINT_TOLERANCE = 1e-13
-_LEAST_ITERATIONS = 4
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def perron(Q: Float[Array, "n n"], E: Float[Array, "p p"], max_iterations: int) -> PerronResult:
-    """The eigenvector of A -> Q o G(A) that is positive definite, trace n, and its eigenvalue.
-
-    Power iteration from the identity. The map M sends the cone of positive semi-definite matrices
-    into itself, so the spectral radius is an eigenvalue with an eigenvector in the cone. Each
-    iteration applies M (I + M / lambda) / 2, which has the same dominant eigenvector and, unlike M,
-    none near -lambda: processes that nearly alternate converge too. It stops when an iteration
-    changes A by less than 1e-14 of its diagonal's size, or after `max_iterations`; `converged` and
-    `residual` say which. Differentiated implicitly.
-    """
-    return _power_iteration(Q, E, max_iterations)
-
-
-def _power_iteration(Q, E, max_iterations):
-    # A by its unique pairs throughout: the loop is short vectors and one matrix.
-    n = Q.shape[0]
-    rows, columns = pair_indices(n)
-    diagonal = np.flatnonzero(rows == columns)
-    weighted = jnp.where(rows == columns, 1.0, 2.0)[:, None] * E * Q[rows, columns]
-
-    def apply(a):
-        image = a @ weighted
-        size = jnp.sum(image[diagonal]) / n
-        return image / size, size
-
-    def iterate(a):
-        half, _ = apply(a)
-        image, size = apply(0.5 * (a + half))
-        root = jnp.sqrt(image[diagonal])
-        return image, size, jnp.max(jnp.abs(image - a) / (root[rows] * root[columns]))
-
-    def unfinished(state):
-        _, _, change, count = state
-        return (count < max_iterations) & ((change > _TOLERANCE) | (count < _LEAST_ITERATIONS))
-
-    def step(state):
-        a, _, _, count = state
-        return *iterate(a), count + 1
-
-    identity = jnp.asarray(rows == columns, dtype=Q.dtype)
-    start = (identity, jnp.ones((), Q.dtype), jnp.full((), jnp.inf, Q.dtype), jnp.asarray(0))
-    a, size, change, count = lax.while_loop(unfinished, step, start)
-    return PerronResult(unpack(a, n), size, count, change, change <= _TOLERANCE)
-
-
-def _perron_forward(Q, E, max_iterations):
-    result = _power_iteration(Q, E, max_iterations)
-    return result, (Q, E, result)
-
-
-def _perron_backward(max_iterations, saved, bars):
-    Q, E, result = saved
-    n, eigenvalue = Q.shape[0], result.eigenvalue
-    # Symmetric matrices by their unique pairs, as in the iteration; <x, y> below is the product of the matrices.
-    rows, columns = pair_indices(n)
-    twice = jnp.where(rows == columns, 1.0, 2.0)
-    table = E * (twice * Q[rows, columns] / eigenvalue)
-    A, A_bar = result.A[rows, columns], 0.5 * (bars.A + bars.A.T)[rows, columns]
-    identity = jnp.asarray(rows == columns, dtype=Q.dtype)
-
-    def adjoint(w):
-        return table @ w
-
-    def inner(x, y):
-        return jnp.sum(twice * x * y)
-
-    # Left eigenvector u with <u, A> = 1: d eigenvalue = <u, dM A>.
-    def left_step(state):
-        u, _, count = state
-        image = 0.5 * (u + adjoint(u))
-        image = image / inner(image, A)
-        return image, jnp.max(jnp.abs(image - u)) / jnp.max(jnp.abs(image)), count + 1
-
-    def unfinished(state):
-        return (state[2] < max_iterations) & (state[1] > _ADJOINT_TOLERANCE)
-
-    begin = (identity / inner(identity, A), jnp.full((), jnp.inf, Q.dtype), jnp.asarray(0))
-    u, _, _ = lax.while_loop(unfinished, left_step, begin)
-
-    # w solves (I - M^T / lambda) w = y / lambda with y and w orthogonal to A: the Drazin inverse applied
-    # to the cotangent after the gauge (trace A = n) is taken out. Half steps, for the same reason.
-    y = (A_bar - inner(A_bar, A) * identity / n) / eigenvalue
-
-    def series_step(state):
-        w, _, count = state
-        change = 0.5 * (y - w + adjoint(w))
-        change = change - inner(change, A) * u
-        w = w + change
-        return w, jnp.max(jnp.abs(change)) > _ADJOINT_TOLERANCE * jnp.max(jnp.abs(w)), count + 1
-
-    def series_unfinished(state):
-        return (state[2] < max_iterations) & state[1]
-
-    y = y - inner(y, A) * u
-    w, _, _ = lax.while_loop(series_unfinished, series_step, (y, jnp.asarray(True), jnp.asarray(0)))
-    # The map is M(A) = Q o G(A): pull the cotangent of M(A) back to Q and E.
-    _, pull = jax.vjp(lambda Q, E: schur_map(Q, E, result.A), Q, E)
-    return pull(unpack(w + bars.eigenvalue * u, n))
-
-
-perron.defvjp(_perron_forward, _perron_backward)

@@ -22,7 +22,7 @@ from sosmarkov.learning.objectives import (
     transition_loss,
     weighted_mean,
 )
-from sosmarkov.numerics import perron
+from sosmarkov.perron import perron
 from tables import FAMILIES, make_parts
 
 SHARE = 0.2

@@ -1,13 +1,14 @@
 """The table of integrals of products of two sets of full-covariance Gaussians, with its gradient.
 
 For terms exp(c - (y - mu)^T Lam (y - mu) / 2) the integral of a product needs one d x d inverse and
-determinant per pair. Matrix indices come first and pairs last, so that every step of the elimination
-is one vectorised operation over pairs; no LAPACK call is made. The gradient is analytic: the derivative of a
+determinant per pair. Every step of the elimination is one vectorised operation over pairs; no LAPACK
+call is made. The gradient is analytic: the derivative of a
 log-integral is an expectation under the product Gaussian, its mean and second moment.
 """
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -61,46 +62,76 @@ def inverse(A: Float[Array, "d d *b"]) -> tuple[Float[Array, "d d *b"], Float[Ar
     return -swept, log_det
 
 
-class _Pairs(NamedTuple):
-    covariance: Array
-    log_det: Array
-    from_left: Array  # mean of the product minus the left mean
-    from_right: Array
-    exponent: Array
+# Below, a symmetric matrix is the list of rows of its lower triangle, every entry an array over pairs (p, q), and
+# loops over entries are unrolled: what is written out in scalars is compiled into few passes over the pairs.
 
 
-def _pairs(left: FullTheta, right: FullTheta) -> _Pairs:
-    """What the integral of each product of two terms is made of."""
-    A, B = jnp.moveaxis(left.precision, 0, -1), jnp.moveaxis(right.precision, 0, -1)
-    apart = left.mean.T[:, :, None] - right.mean.T[:, None, :]
-    covariance, log_det = inverse(A[..., None] + B[..., None, :])
-    by_left = jnp.sum(A[..., None] * apart, axis=1)
-    by_right = jnp.sum(B[..., None, :] * apart, axis=1)
-    from_right = jnp.sum(covariance * by_left, axis=1)
-    from_left = -jnp.sum(covariance * by_right, axis=1)
-    return _Pairs(covariance, log_det, from_left, from_right, -0.5 * jnp.sum(from_right * by_right, axis=0))
+class _System(NamedTuple):
+    """A + B of each pair, A (a - b) and B (a - b), with a and b the means."""
+
+    matrix: list[list[Array]]
+    by_left: list[Array]
+    by_right: list[Array]
+
+
+def _system(left: FullTheta, right: FullTheta) -> _System:
+    d = left.mean.shape[-1]
+    A = [[left.precision[:, i, j, None] for j in range(d)] for i in range(d)]
+    B = [[right.precision[None, :, i, j] for j in range(d)] for i in range(d)]
+    apart = [left.mean[:, i, None] - right.mean[:, i] for i in range(d)]
+
+    def times(matrix: list[list[Array]]) -> list[Array]:
+        return [sum(entry * x for entry, x in zip(row, apart, strict=True)) for row in matrix]  # type: ignore[misc]
+
+    return _System([[A[i][j] + B[i][j] for j in range(i + 1)] for i in range(d)], times(A), times(B))
 
 
 def _block_value(right: FullTheta, left: FullTheta) -> Float[Array, "p q"]:
-    found = _pairs(left, right)
-    whole = 0.5 * (left.mean.shape[-1] * jnp.log(2.0 * jnp.pi) - found.log_det)
-    return left.offset[:, None] + right.offset + found.exponent + whole
+    """Gaussian elimination: the pivots' product is the determinant, and x^T (A + B)^{-1} y falls out on the way."""
+    a, x, y = _system(left, right)
+    d, pivots, exponent = len(x), [], jnp.zeros(())
+    for k in range(d):
+        pivots.append(a[k][k])
+        inverted = 1.0 / a[k][k]
+        exponent = exponent - 0.5 * x[k] * y[k] * inverted
+        for i in range(k + 1, d):
+            share = a[i][k] * inverted
+            x[i], y[i] = x[i] - share * x[k], y[i] - share * y[k]
+            for j in range(k + 1, i + 1):
+                a[i][j] = a[i][j] - share * a[j][k]
+    # Logarithms cost most: one for three pivots, whose product cannot overflow before a variance is 1e-100.
+    log_det = sum(jnp.log(math.prod(pivots[k : k + 3])) for k in range(0, d, 3))
+    return left.offset[:, None] + right.offset + exponent + 0.5 * (d * math.log(2.0 * math.pi) - log_det)
+
+
+def _sweep_first(state: _System) -> _System:
+    """Sweep the first index out of the matrix and the vectors, and move it to the end."""
+    a, *vectors = state
+    d, inverted = len(a), 1.0 / a[0][0]
+    scaled = [a[i][0] * inverted for i in range(d)]
+    matrix = [[a[i][j] - a[i][0] * scaled[j] for j in range(1, i + 1)] for i in range(1, d)]
+    swept = [[v[i] - scaled[i] * v[0] for i in range(1, d)] + [v[0] * inverted] for v in vectors]
+    return _System([*matrix, [*scaled[1:], -inverted]], *swept)
 
 
 def _block_gradient(right: FullTheta, inputs: tuple[FullTheta, Float[Array, "p q"]]) -> tuple[FullTheta, FullTheta]:
     left, G = inputs
-    found = _pairs(left, right)
+    d = left.mean.shape[-1]
+    # A loop, though its body is the same for every index: across it nothing is computed twice. All swept: minus the
+    # covariance of the product, and its mean as seen from either side.
+    found = lax.fori_loop(0, d, lambda _, state: _sweep_first(state), _system(left, right))
 
-    def side(theta: FullTheta, away: Array, axis: int) -> FullTheta:
-        second = jnp.sum(G * (found.covariance + away[:, None] * away), axis=axis)
-        first = jnp.sum(G * away, axis=axis)
+    def side(theta: FullTheta, away: list[Array], axis: int) -> FullTheta:
+        second = [
+            [jnp.sum(G * (away[i] * away[j] - found.matrix[i][j]), axis=axis) for j in range(i + 1)] for i in range(d)
+        ]
+        whole = jnp.stack([jnp.stack([second[max(i, j)][min(i, j)] for j in range(d)]) for i in range(d)])
+        first = jnp.stack([jnp.sum(G * x, axis=axis) for x in away])
         return FullTheta(
-            -0.5 * jnp.moveaxis(second, -1, 0),
-            jnp.einsum("pij,jp->pi", theta.precision, first),
-            jnp.sum(G, axis=axis),
+            -0.5 * jnp.moveaxis(whole, -1, 0), jnp.einsum("pij,jp->pi", theta.precision, first), jnp.sum(G, axis=axis)
         )
 
-    return side(left, found.from_left, -1), side(right, found.from_right, -2)
+    return side(left, [-x for x in found.by_right], -1), side(right, found.by_left, -2)
 
 
 def _blocks(tree, count: int, size: int):
@@ -116,7 +147,7 @@ def _blocks(tree, count: int, size: int):
 def _layout(left: FullTheta, right: FullTheta) -> tuple[int, int]:
     """How many blocks of how many left terms: on a CPU a block fits its cache, elsewhere it is large."""
     p, q = left.offset.shape[0], right.offset.shape[0]
-    pairs = 1 << (11 if jax.default_backend() == "cpu" else 17)
+    pairs = 1 << (13 if jax.default_backend() == "cpu" else 17)
     size = min(p, -(-pairs // q))
     return -(-p // size), size
 

@@ -15,15 +15,14 @@ from sosmarkov.checks import ArrayLike
 from sosmarkov.couplings.base import Coupling, Kernel, raw_triangle, require_pairs, require_share, triangle
 from sosmarkov.forms import SquaredForm
 from sosmarkov.numerics import (
-    PerronResult,
     Signed,
     log_quadratic,
     pack,
-    perron,
     psd_factor,
     unpack,
     unpack_coefficients,
 )
+from sosmarkov.perron import PerronResult, perron
 
 
 class Paired(Coupling):

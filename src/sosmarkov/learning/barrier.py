@@ -38,7 +38,8 @@ from sosmarkov.bases import Basis, BetaBasis
 from sosmarkov.bases.parametrise import LEAST_EXPONENT
 from sosmarkov.couplings import Paired
 from sosmarkov.learning.objectives import present_or, weighted_mean
-from sosmarkov.numerics import Signed, pair_indices, schur_map, unpack
+from sosmarkov.numerics import Signed, pair_indices, unpack
+from sosmarkov.perron import schur_map
 
 # The paper's figures, but for the lower bound.
 BOUNDS = (1.0 + LEAST_EXPONENT, 400.0)
