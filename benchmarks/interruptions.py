@@ -24,6 +24,7 @@ import numpy as np
 from sosmarkov.files import load_arrays, write_atomic
 
 SETTINGS: dict[str, Any] = {"size": 4, "steps": 2000, "patience": 10_000, "background": 0.0, "progress": False}
+QUICK = {"size": 2, "steps": 200, "objective": "transitions"}
 
 
 def trajectories() -> np.ndarray:
@@ -54,7 +55,7 @@ def launch(path: Path) -> subprocess.Popen:
         "JAX_COMPILATION_CACHE_DIR": str(path.parent / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    return subprocess.Popen([sys.executable, __file__, "--child", str(path)], env=environment)
+    return subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--child", str(path)], env=environment)
 
 
 def steps_in(path: Path) -> int:
@@ -90,11 +91,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=SETTINGS["steps"])
+    parser.add_argument("--quick", action="store_true", help="two phases of a few steps")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--child", default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    SETTINGS["steps"] = int(os.environ.setdefault("SOSMARKOV_INTERRUPTED_STEPS", str(options.steps)))
+    SETTINGS.update(QUICK if options.quick else {})
     if options.child:
         child(options.child)
         return

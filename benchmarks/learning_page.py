@@ -6,12 +6,14 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 ROOT = Path(__file__).parent.parent
 SOURCE, PAGE = ROOT / "results" / "learning", ROOT / "docs" / "learning-results.md"
+PICTURE = ROOT / "docs" / "images" / "trade-off.png"
+TRADED = "cartpole"
 HEAD = """# What `fit` reaches
 
 Made by `benchmarks/learning.py` and `benchmarks/learning_page.py` from `results/learning/`; do not edit. Training data
@@ -69,11 +71,73 @@ def section(content: dict[str, Any]) -> list[str]:
     ]
 
 
-def render() -> str:
+class Trade(NamedTuple):
+    """One point of the trade-off: how it was trained, held-out transition and belief log-likelihoods."""
+
+    name: str
+    transitions: float
+    beliefs: float
+
+
+def trade_off(rows: list[dict[str, Any]]) -> list[Trade]:
+    """The cart-pole's rows that differ in nothing but the weight of the transitions, by weight."""
+    found = []
+    for content in rows:
+        options = content["options"]
+        if content["system"] != TRADED or set(options) - {"objective"} or "failed" in content:
+            continue
+        weight, scores = options.get("objective", 0), content["held_out"]
+        if weight == "transitions":
+            name, place = "transitions alone", float("inf")
+        else:
+            name, place = f"weight {weight:g}", float(weight)
+        found.append((place, Trade(name, scores["transitions"], scores["beliefs"])))
+    return [trade for _, trade in sorted(found)]
+
+
+def trade_off_section(points: list[Trade]) -> list[str]:
+    """As a table beside its picture."""
+    if len(points) < 2:
+        return []
+    return [
+        f"\n## Transitions against beliefs ({TRADED})\n",
+        "Held-out log-likelihoods, in nats a state, for weights of the transition likelihood in the belief phase"
+        " (`objective=`); the default is zero.\n",
+        "![held-out transition likelihood against held-out belief likelihood](images/trade-off.png)\n",
+        "| trained on | transitions | beliefs |",
+        "|---|---|---|",
+        *(f"| {p.name} | {p.transitions:.3f} | {p.beliefs:.3f} |" for p in points),
+    ]
+
+
+def draw(points: list[Trade]) -> None:
+    """The curve."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    axes.plot([p.transitions for p in points], [p.beliefs for p in points], "o-", color="tab:blue")
+    for p in points:
+        axes.annotate(p.name, (p.transitions, p.beliefs), xytext=(6, 6), textcoords="offset points")
+    axes.set_xlabel("held-out log p(x'|x), nats a state")
+    axes.set_ylabel("held-out log p_k(x_k), nats a state")
+    axes.set_title(f"What a kernel can be good at: {TRADED}")
+    axes.margins(0.2)
+    figure.savefig(PICTURE, dpi=150)
+
+
+def stored() -> list[dict[str, Any]]:
+    """All rows."""
+    return [json.loads(path.read_text()) for path in sorted(SOURCE.glob("*.json"))]
+
+
+def render(rows: list[dict[str, Any]]) -> str:
     """The page."""
-    lines = [HEAD.rstrip()]
-    for path in sorted(SOURCE.glob("*.json")):
-        lines += section(json.loads(path.read_text()))
+    lines = [HEAD.rstrip(), *trade_off_section(trade_off(rows))]
+    for content in rows:
+        lines += section(content)
     return "\n".join([*lines, ""])
 
 
@@ -81,13 +145,16 @@ def main() -> int:
     """Write, or compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    page = render()
+    rows = stored()
+    page = render(rows)
     if parser.parse_args().check:
         if PAGE.exists() and PAGE.read_text() == page:
             return 0
         print("docs/learning-results.md is not what results/learning makes: run benchmarks/learning_page.py")
         return 1
     PAGE.write_text(page)
+    if len(points := trade_off(rows)) > 1:
+        draw(points)
     return 0
 
 

@@ -1,5 +1,6 @@
 """Documentation and examples run: every python block of every page, every example."""
 
+import json
 import re
 import runpy
 import subprocess
@@ -52,8 +53,6 @@ def test_the_benchmark_runs_at_small_size_and_agrees_with_the_dense_reference(tm
     command = [sys.executable, str(script), "--quick", "--repeats", "1", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    import json
-
     rows = json.loads(out.read_text())["rows"]
     assert len(rows) == 3
     assert all(row["loss_difference"] < 1e-9 for row in rows)
@@ -69,3 +68,23 @@ def test_learning_page_is_made_from_the_results_files():
     command = [sys.executable, str(ROOT / "benchmarks" / "learning_page.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_learning_benchmark_runs_at_small_size(tmp_path, capsys):
+    main = runpy.run_path(str(ROOT / "benchmarks" / "learning.py"))["main"]
+    main(["vdp", "vdp:basis=nonsense", "--quick", "--out", str(tmp_path)])
+    row, failed = (json.loads(path.read_text()) for path in sorted(tmp_path.glob("*.json"), reverse=True))
+    assert "FAILED ValueError" in capsys.readouterr().out
+    assert "basis one of" in failed["failed"]
+    assert row["members"][0]["finite"]
+    assert row["members"][0]["mass_error"] < 1e-12
+    assert len(row["references"]["limit_lower"]) == len(row["references"]["gaussian"]) == 11
+
+
+def test_killed_training_resumes_with_the_same_curve():
+    # The long form (thirty kills and more) is the benchmark itself; its outcome is in results/interruptions.json.
+    command = [sys.executable, str(ROOT / "benchmarks" / "interruptions.py"), "--kills", "2", "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 kills, no damaged checkpoint" in done.stdout
+    assert "curve identical" in done.stdout

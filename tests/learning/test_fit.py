@@ -208,3 +208,34 @@ def test_weights_are_multiplicities():
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         sm.fit(**options, progress=False)
+
+
+@pytest.mark.parametrize(("family", "coupling"), [("gaussian", "kraus"), ("beta", "paired"), ("gaussian", "linear")])
+def test_a_basis_given_is_where_training_starts(family, coupling):
+    x = linear_gaussian(150, 3, 0)
+    rng = np.random.default_rng(1)
+    if family == "gaussian":
+        basis = sm.GaussianBasis(rng.normal(size=(5, 1)), 0.5 + rng.random((5, 1)))
+    else:
+        basis = sm.BetaBasis(1.0 + 5.0 * rng.random((5, 1)), 1.0 + 5.0 * rng.random((5, 1)))
+    options = {"coupling": coupling, "steps": 2, "objective": "transitions", "progress": False}
+    process = sm.fit(x, basis=basis, learning_rate=1e-9, **options)
+    assert process.history.chosen["basis"] == f"{family}, as given"
+    for found in (process.transition.phi, process.transition.psi):
+        for mine, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(basis), strict=True):
+            np.testing.assert_allclose(mine, theirs, atol=1e-6)
+    assert np.isfinite(process.history.scores["beliefs"])
+    np.testing.assert_allclose(process.transition.mass(x[:5, 0]), 1.0, atol=1e-12)
+
+
+def test_a_basis_that_does_not_fit_is_refused():
+    x = linear_gaussian(50, 3, 0)
+    two = sm.GaussianBasis(np.zeros((3, 2)), np.ones((3, 2)))
+    with pytest.raises(ValueError, match="basis of 1 coordinates, like the data, got one of 2"):
+        sm.fit(x, basis=two)
+    one = sm.GaussianBasis(np.zeros((3, 1)), np.ones((3, 1)))
+    with pytest.raises(ValueError, match="or its own, 3, got 4"):
+        sm.fit(x, basis=one, size=4)
+    elsewhere = sm.MonomialBasis(np.arange(3.0)[:, None], 0.0, 2.0)
+    with pytest.raises(ValueError, match="Give a transform to there"):
+        sm.fit(x, basis=elsewhere)

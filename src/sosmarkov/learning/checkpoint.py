@@ -19,10 +19,10 @@ _FORMAT = 1
 _CURVES = ("steps", "training", "held_out", "best_step")
 
 
-def fingerprint(arrays: list[np.ndarray], settings: dict[str, Any]) -> str:
+def fingerprint(arrays: list[Any], settings: dict[str, Any]) -> str:
     """SHA-256 of the data and of everything that steers training."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
-    for array in arrays:
+    for array in map(np.asarray, arrays):
         digest.update(str(array.shape).encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

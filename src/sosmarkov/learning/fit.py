@@ -6,8 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
+import jax
 import numpy as np
 
+from sosmarkov.bases import Basis
 from sosmarkov.checks import ArrayLike
 from sosmarkov.ensemble import Ensemble
 from sosmarkov.learning.checkpoint import Checkpoint, fingerprint
@@ -33,7 +35,7 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
     transitions: tuple[ArrayLike, ArrayLike] | None = None,
     initial: ArrayLike | None = None,
     weights: ArrayLike | None = None,
-    basis: str | None = None,
+    basis: str | Basis | None = None,
     coupling: str = "kraus",
     size: int | None = None,
     rank: int | None = None,
@@ -68,8 +70,9 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
         transitions: Instead, pairs (x, x_next), each (N, d); `initial` then gives initial states.
         initial: Initial states (N0, d), with `transitions`.
         weights: One weight >= 0 per trajectory, or per pair.
-        basis: "gaussian" (axis-aligned), "gaussian-full", "beta", "exponential", "monomial" or "fourier"; chosen
-            from the dimension where None.
+        basis: "gaussian" (axis-aligned), "gaussian-full", "beta", "exponential", "monomial" or "fourier"; or a basis,
+            in which phi, psi and psi_0 begin as they are, without a background function; chosen from the dimension
+            where None.
         coupling: "kraus", "paired" (the paper's) or "linear".
         size: Functions in each basis; chosen from dimension and data where None.
         rank: Kraus rank R; half the size where None.
@@ -110,7 +113,7 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
     data = _gather(trajectories, transitions, initial, weights)
     settings = settle(data, given)
     require_enough(data, 2 * settings.size)
-    identity = fingerprint([data.x, data.x_next, data.weight, data.initial], given)
+    identity = fingerprint([data.x, data.x_next, data.weight, data.initial, *jax.tree.leaves(basis)], given)
     path = checkpoint or resume
     keeper = Checkpoint(path, identity, resume).keeper if path else None
     bar = Progress(progress)

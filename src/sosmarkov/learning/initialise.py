@@ -22,12 +22,21 @@ COUPLINGS = ("kraus", "paired", "linear")
 _BROAD_WEIGHT = 0.01
 
 
-def model_space(basis: str) -> str:
-    """The kind of transform a family of functions needs.
+def model_space(basis: str | Basis) -> str:
+    """The kind of transform a family of functions, or a basis, needs.
 
     "standardize" for functions on R^d; "gaussian_cdf" for those on (0, 1)^d, which also makes the data nearly
     uniform there: what a family spread over its domain represents best.
     """
+    if isinstance(basis, Basis):
+        if np.all(np.isinf(basis.lower)) and np.all(np.isinf(basis.upper)):
+            return "standardize"
+        if np.all(basis.lower == 0) and np.all(basis.upper == 1):
+            return "gaussian_cdf"
+        raise ValueError(
+            "Expected a transform with a basis that lives neither on R^d nor on (0, 1)^d, got none for one from"
+            f" {basis.lower} to {basis.upper}. Give a transform to there."
+        )
     _require_known(basis)
     return "standardize" if basis.startswith("gaussian") else "gaussian_cdf"
 
@@ -36,7 +45,7 @@ def start_transition(
     y: np.ndarray,
     y_next: np.ndarray,
     *,
-    basis: str,
+    basis: str | Basis,
     coupling: str,
     size: int,
     rank: int,
@@ -48,7 +57,7 @@ def start_transition(
     Args:
         y: States, shape (N, d), in the space `model_space` names.
         y_next: Their successors, shape (N, d).
-        basis: The family.
+        basis: The family, or the basis itself, for phi and psi alike.
         coupling: "kraus": phi from a mixture of all states, psi of the successors, K from the co-occurrence of
             their components. "paired", "linear": phi_i and psi_i are the halves of component i of a mixture of pairs.
         size: Functions in each basis, without the broad one of a background.
@@ -62,12 +71,14 @@ def start_transition(
     return start(y, y_next, basis, size, rank, background, seed)
 
 
-def start_initial(y: np.ndarray, *, basis: str, coupling: str, size: int, seed: int) -> tuple[Basis, Array]:
+def start_initial(y: np.ndarray, *, basis: str | Basis, coupling: str, size: int, seed: int) -> tuple[Basis, Array]:
     """`Parameters.start_basis` and `start_factor`, from a mixture fitted to initial states of shape (N0, d)."""
     _require_known(basis, coupling)
     size = max(1, min(size, len(y) // 20))
     mixture = fit_mixture(y, size, basis == "gaussian-full", seed)
     if coupling == "linear":
+        if isinstance(basis, Basis):
+            return basis, -jnp.log(basis.size * _integrals(basis))
         functions = local_basis(basis, mixture, 1)
         return functions, jnp.log(jnp.asarray(mixture.weights)) - jnp.log(_integrals(functions))
     functions, B = _functions(basis, mixture, y, size, broad=False, seed=seed)
@@ -77,7 +88,7 @@ def start_initial(y: np.ndarray, *, basis: str, coupling: str, size: int, seed: 
 
 
 def _start_kraus(
-    y: np.ndarray, y_next: np.ndarray, basis: str, size: int, rank: int, background: float, seed: int
+    y: np.ndarray, y_next: np.ndarray, basis: str | Basis, size: int, rank: int, background: float, seed: int
 ) -> tuple[Basis, Basis, Kraus]:
     """The basis phi from all states, psi from the successors, K from the co-occurrence of responsibilities.
 
@@ -111,10 +122,13 @@ def _start_kraus(
 
 
 def _start_paired(
-    y: np.ndarray, y_next: np.ndarray, basis: str, size: int, rank: int, background: float, seed: int
+    y: np.ndarray, y_next: np.ndarray, basis: str | Basis, size: int, rank: int, background: float, seed: int
 ) -> tuple[Basis, Basis, Paired]:
     """Q diagonal from the weights where phi_i psi_i is a component, else from their projection; A is Q's own."""
     del rank
+    if isinstance(basis, Basis):
+        noise = np.tril(np.random.default_rng(seed).normal(size=(size, size)), -1)
+        return basis, basis, Paired(np.eye(size) + 0.05 * noise, background=background)
     before, after = fit_halves(y, y_next, size, basis == "gaussian-full", seed)
     weights = before.weights / _density_at(before, after.means)
     if basis in SPREAD:
@@ -136,10 +150,12 @@ def _start_paired(
 
 
 def _start_linear(
-    y: np.ndarray, y_next: np.ndarray, basis: str, size: int, rank: int, background: float, seed: int
+    y: np.ndarray, y_next: np.ndarray, basis: str | Basis, size: int, rank: int, background: float, seed: int
 ) -> tuple[Basis, Basis, Linear]:
     """a_i = w_i / int phi_i: then g is the mixture of the states itself."""
     del rank
+    if isinstance(basis, Basis):
+        return basis, basis, Linear(1.0 / (size * np.asarray(_integrals(basis))), background=background)
     before, after = fit_halves(y, y_next, size, basis == "gaussian-full", seed)
     phi, psi = local_basis(basis, before, 1), local_basis(basis, after, 1)
     weights, integrals = before.weights, _integrals(phi)
@@ -150,12 +166,14 @@ def _start_linear(
 
 
 def _functions(
-    basis: str, mixture: Mixture, y: np.ndarray, size: int, *, broad: bool, seed: int
+    basis: str | Basis, mixture: Mixture, y: np.ndarray, size: int, *, broad: bool, seed: int
 ) -> tuple[Basis, np.ndarray]:
     """Functions f and coefficients B with (B^T f)_c the root of component c's density: B = I where f are bumps.
 
     Where a background adds the constant, a spread family leaves it out, and B has a row more for it.
     """
+    if isinstance(basis, Basis):
+        return basis, project(basis, mixture, y, seed)
     if basis not in SPREAD:
         return local_basis(basis, mixture, 2), np.eye(size)
     functions = spread_basis(basis, size, y.shape[1], not broad)
@@ -190,7 +208,9 @@ def _integrals(basis: Basis) -> Array:
     return basis.overlap(basis.terms(1))
 
 
-def _require_known(basis: str, coupling: str = "kraus") -> None:
+def _require_known(basis: str | Basis, coupling: str = "kraus") -> None:
+    if isinstance(basis, Basis):
+        basis = basis.family if basis.family in FAMILIES else "gaussian"  # one's own family answers for itself
     for value, known, name in ((basis, FAMILIES, "basis"), (coupling, COUPLINGS, "coupling")):
         if value not in known:
             raise ValueError(f"Expected {name} one of {', '.join(known)}, got {value!r}.")

@@ -178,12 +178,16 @@ def _multi_indices(count: int, dim: int) -> np.ndarray:
 def project(basis: Basis, mixture: Mixture, y: np.ndarray, seed: int) -> np.ndarray:
     """Coefficients B, shape (n, c), with (B^T f)_c close to the root of component c's density.
 
-    Ridge regression at the data and at as many points spread over (0, 1)^d, so that B^T f stays small where there
-    are no data.
+    Ridge regression at the data and at as many points spread over the domain (twice the data's range where it is
+    unbounded), so that B^T f stays small where there are no data.
     """
     rng = np.random.default_rng(seed)
     points = y[rng.choice(len(y), min(len(y), 2000), replace=False)]
-    points = np.concatenate([points, rng.random(points.shape)])
+    low, high = np.min(y, axis=0), np.max(y, axis=0)
+    beyond = 0.5 * (high - low)
+    low = np.where(np.isfinite(basis.lower), basis.lower, low - beyond)
+    high = np.where(np.isfinite(basis.upper), basis.upper, high + beyond)
+    points = np.concatenate([points, low + (high - low) * rng.random(points.shape)])
     values = np.asarray(_evaluate(basis, jnp.asarray(points)))
     targets = np.exp(0.5 * mixture.log_components(points))
     normal = values.T @ values

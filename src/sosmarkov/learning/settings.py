@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sosmarkov import checks
+from sosmarkov.bases import Basis
 from sosmarkov.learning.data import Data
 
 BASES = ("gaussian", "gaussian-full", "beta", "exponential", "monomial", "fourier")
@@ -23,7 +24,7 @@ _AHEAD = 10
 class Settings(NamedTuple):
     """Everything that steers training, complete and checked; the fields are those of `fit`."""
 
-    basis: str
+    basis: str | Basis
     coupling: str
     size: int
     rank: int
@@ -57,7 +58,8 @@ class Settings(NamedTuple):
         names += ["rank"] if self.coupling == "kraus" else []
         names += ["transition_weight", "horizon"] if self.objective == "beliefs" else []
         names += ["members"] if self.members > 1 else []
-        return {name: getattr(self, name) for name in names}
+        chosen = {name: getattr(self, name) for name in names}
+        return chosen if isinstance(self.basis, str) else chosen | {"basis": f"{self.basis.family}, as given"}
 
 
 def settle(data: Data, given: dict[str, Any]) -> Settings:
@@ -66,9 +68,12 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
     basis, coupling = given["basis"], given["coupling"]
     if basis is None:
         basis = "beta" if given["transform"] == "gaussian_cdf" else "gaussian" if data.dim == 1 else "gaussian-full"
-    _one_of(basis, BASES, "basis")
     _one_of(coupling, COUPLINGS, "coupling")
-    size = given["size"] if given["size"] is not None else _size(data, basis, coupling)
+    if isinstance(basis, Basis):
+        size = _given_size(basis, data, given["size"])
+    else:
+        _one_of(basis, BASES, "basis")
+        size = given["size"] if given["size"] is not None else _size(data, basis, coupling)
     size = checks.count(size, "size", least=1)
     rank = checks.count(max(2, size // 2) if given["rank"] is None else given["rank"], "rank", least=1)
     objective, weight = _objective(given["objective"])
@@ -93,8 +98,8 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
         learning_rate=_between(given["learning_rate"], "learning_rate", 0.0, np.inf),
         validation=_between(given["validation"], "validation", 0.0, 1.0),
         patience=checks.count(given["patience"], "patience", least=1),
-        # The paper's training has no background.
-        background=0.0 if objective == "barrier" else _background(given["background"]),
+        # The paper's training has no background, and a basis someone made is left as it is.
+        background=0.0 if objective == "barrier" or isinstance(basis, Basis) else _background(given["background"]),
         seed=checks.count(given["seed"], "seed"),
         members=checks.count(given["members"], "members", least=1),
     )  # fmt: skip
@@ -112,6 +117,14 @@ def _size(data: Data, basis: str, coupling: str) -> int:
     else:
         most = 25
     return int(np.clip(len(data.x) // 40, 4, most))
+
+
+def _given_size(basis: Basis, data: Data, size: int | None) -> int:
+    if basis.dim != data.dim:
+        raise ValueError(f"Expected a basis of {data.dim} coordinates, like the data, got one of {basis.dim}.")
+    if size not in (None, basis.size):
+        raise ValueError(f"Expected no size beside a basis, or its own, {basis.size}, got {size}.")
+    return basis.size
 
 
 def _steps(data: Data) -> int:
