@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, seconds instead of minutes")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=25)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("results/bench_core.json"))
     options = parser.parse_args(arguments)

@@ -17,7 +17,7 @@ _TOLERANCE = 1e-14
 _ADJOINT_TOLERANCE = 1e-13
 _LEAST_ITERATIONS = 4
 # So many single steps before the map is squared instead: a step is a vector times a matrix, a squaring n^2/2 of them.
-_SINGLE_STEPS = 100
+_SINGLE_STEPS = 400
 
 
 class PerronResult(NamedTuple):
@@ -42,7 +42,7 @@ def perron(Q: Float[Array, "n n"], E: Float[Array, "p p"], max_iterations: int) 
     Power iteration from the identity. The map M sends the cone of positive semi-definite matrices
     into itself, so the spectral radius is an eigenvalue with an eigenvector in the cone. Each
     iteration applies M (I + M / lambda) / 2, which has the same dominant eigenvector and, unlike M,
-    none near -lambda: processes that nearly alternate converge too. Where a hundred do not suffice (a
+    none near -lambda: processes that nearly alternate converge too. Where four hundred do not suffice (a
     process that hardly mixes) the map is squared again and again, so that twice as many steps cost one
     more. It stops when an iteration changes A by less than 1e-14 of its diagonal's size, or after
     `max_iterations`, a squaring counting as one; `converged` and `residual` say which. Differentiated
