@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +22,8 @@ from dense_reference import loss as dense_loss
 from dense_reference import propagate as dense_propagate
 
 import sosmarkov as sm
+from sosmarkov.bench.environment import environment
+from sosmarkov.files import write_atomic
 from sosmarkov.inference import propagate as propagation
 from sosmarkov.numerics import pack
 
@@ -120,37 +119,6 @@ def compare(d: int, n: int, coupling: str, repeats: int, seed: int) -> dict[str,
     return row
 
 
-def environment(seed: int) -> dict[str, Any]:
-    """What the figures depend on."""
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = "unknown"
-    return {
-        "sosmarkov": sm.__version__,
-        "jax": jax.__version__,
-        "equinox": eqx.__version__,
-        "python": platform.python_version(),
-        "device": str(jax.devices()[0]),
-        "cores": os.cpu_count(),
-        "commit": commit,
-        "seed": seed,
-    }
-
-
-def write(path: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all: a temporary file, synced, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
 def show(row: dict[str, Any]) -> str:
     """A line of the table."""
     cells = [f"{row['coupling']:<7} {row['d']:>2} {row['n']:>3}"]
@@ -181,7 +149,9 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
             row = compare(d, n, coupling, options.repeats, options.seed)
             rows.append(row)
             print(show(row), flush=True)
-    write(options.out, {"environment": environment(options.seed), "rows": rows})
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    content = {"environment": environment() | {"seed": options.seed}, "rows": rows}
+    write_atomic(options.out, json.dumps(content, indent=1).encode())
     print(f"\nwritten: {options.out}")
     return rows
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from sosmarkov.bench.environment import environment
 from sosmarkov.files import load_arrays, write_atomic
 
 SETTINGS: dict[str, Any] = {"size": 4, "steps": 2000, "patience": 10_000, "background": 0.0, "progress": False}
@@ -116,7 +117,8 @@ def main() -> None:
         if launch(broken).wait() != 0:
             raise SystemExit("The resumed run failed.")
         compare(whole, broken)
-    result = {"kills": kills, "steps": total, "lost": max(kill["lost"] for kill in kills), "identical": True}
+    told = {"environment": environment(), "seed": options.seed}
+    result = told | {"kills": kills, "steps": total, "lost": max(kill["lost"] for kill in kills), "identical": True}
     print(f"{len(kills)} kills, no damaged checkpoint, {result['lost']} saved steps lost, curve identical")
     if options.out:
         write_atomic(options.out, json.dumps(result, indent=1).encode())

@@ -80,8 +80,8 @@ def score(member: sm.MarkovProcess, test: np.ndarray) -> dict[str, Any]:
 def reachable_weights(data: dict[str, Any], options: dict[str, Any], rounds: int, steps: int) -> np.ndarray:
     """The other way to focus wide pairs on what is reached: weights by the model's own beliefs, fitted in rounds.
 
-    A pair from x weighs as much as the beliefs at k < steps have mass there, against how densely pairs were drawn. What
-    training loses to a few heavy pairs is bounded by mixing in one part of the old weights.
+    A pair from x weighs as much as the beliefs at k < steps have mass there, against how densely pairs were drawn. A
+    tenth of the weight is spread evenly, so that a few heavy pairs are not all there is.
     """
     x = data["transitions"][0]
     drawn = GaussianMixture(30, random_state=0, max_iter=200, reg_covar=1e-6).fit(x).score_samples(x)

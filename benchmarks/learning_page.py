@@ -84,7 +84,8 @@ def trade_off(rows: list[dict[str, Any]]) -> list[Trade]:
     found = []
     for content in rows:
         options = content["options"]
-        if content["system"] != TRADED or set(options) - {"objective"} or "failed" in content:
+        alike = content["system"] == TRADED and content["environment"]["device"].startswith("cpu")
+        if not alike or set(options) - {"objective"} or "failed" in content:
             continue
         weight, scores = options.get("objective", 0), content["held_out"]
         if weight == "transitions":

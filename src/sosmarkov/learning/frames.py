@@ -85,7 +85,7 @@ def _numbers(table: Any, name: str) -> np.ndarray:
         column = column.cast("timestamp[ns]").cast("int64")
     try:
         return column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
-    except (ValueError, NotImplementedError, TypeError) as error:
+    except (ValueError, NotImplementedError, TypeError) as error:  # Arrow's own errors derive from these
         raise ValueError(f"Expected numbers in column {name!r}, got {column.type}.") from error
 
 

@@ -136,8 +136,9 @@ class Progress:
             return
         if self._task is None or self._bar.tasks[-1].description != history.name:
             self._task = self._bar.add_task(history.name, total=steps, loss="")
-        pace = history.done / max(history.seconds, 1e-9)
-        loss = f"loss {history.training[-1].mean():9.4f}  held out {history.held_out[-1].mean():9.4f}  {pace:.0f}/s"
+        loss = f"loss {history.training[-1].mean():9.4f}  held out {history.held_out[-1].mean():9.4f}"
+        if history.seconds > 0:
+            loss += f"  {history.done / history.seconds:.0f}/s"
         total = history.done if history.stopped else steps
         self._bar.update(self._task, completed=history.done, total=total, loss=loss)
 

@@ -199,7 +199,8 @@ def _padded(factor: np.ndarray) -> np.ndarray:
 
 def _density_at(mixture: Mixture, points: np.ndarray) -> np.ndarray:
     density = mixture.density(points)
-    # A start only: components on outliers, where the density is next to nothing, must not drown the others.
+    # Only a divisor in the coefficients training starts from, never a density anyone sees: components on outliers,
+    # where it is next to nothing, must not drown the others.
     return np.maximum(density, 1e-2 * np.median(density))
 
 

@@ -77,7 +77,8 @@ class Surrogate(eqx.Module):
         linear = np.linalg.lstsq(_with_one(y), y_next, rcond=None)[0]
         spread = np.std(y_next - _with_one(y) @ linear, axis=0)
         self.linear = jnp.asarray(linear)
-        # A coordinate that a linear map predicts to rounding still needs a scale.
+        # A unit to measure residuals in, not a bound on them: where a linear map predicts a coordinate to rounding, its
+        # own residuals are no unit.
         self.scale = jnp.asarray(np.maximum(spread, 1e-6 * np.std(y_next, axis=0)))
         self.conditionals = None
 
