@@ -130,6 +130,7 @@ def run(name: str, options: dict[str, Any], seed: int, quick: bool, checkpoint: 
         # What came before a break is in the history alone.
         "seconds": max(time.perf_counter() - begin, history.seconds),
         "resumed": resume is not None,
+        "trained_on": history.device,
         "parameters": members[0].parameter_count,
         "chosen": history.chosen,
         "held_out": history.scores,
@@ -158,7 +159,8 @@ def main(arguments: list[str] | None = None) -> None:
         stem = "-".join([name, *rest.replace("=", "_").split(",")]).rstrip("-")
         checkpoint = chosen.checkpoints and chosen.checkpoints / f"{stem}.ckpt"
         row = run(name, options, chosen.seed, chosen.quick, checkpoint)
-        path = chosen.out / f"{stem}-{row['environment']['device'].split()[0]}.json"
+        device = row.get("trained_on") or row["environment"]["device"]
+        path = chosen.out / f"{stem}-{device.split()[0]}.json"
         write_atomic(path, json.dumps(row, indent=1).encode())
         if "failed" in row:
             print(f"{text}: FAILED {row['failed']}")

@@ -31,11 +31,18 @@ def row(values: list[float], name: str) -> str:
     return f"| {name} | " + " | ".join(f"{v:.3f}" if np.isfinite(v) else "-" for v in values) + " |"
 
 
+def device_of(content: dict[str, Any]) -> str:
+    """Where the row was trained; several in their order, where it was taken up again on another."""
+    return content.get("trained_on") or content["environment"]["device"]
+
+
 def section(content: dict[str, Any]) -> list[str]:
     """One run."""
     env = content["environment"]
     lines = [f"\n## {content['system']}, {options_of(content)}\n"]
-    told = f"{env['device']}, {env['cores']} cores, jax {env['jax']}, commit {env['commit']}, seed {content['seed']}"
+    told = (
+        f"{device_of(content)}, {env['cores']} cores, jax {env['jax']}, commit {env['commit']}, seed {content['seed']}"
+    )
     if "failed" in content:
         return [*lines, f"**Failed:** {content['failed']}\n", told]
     members = content["members"]
@@ -84,7 +91,7 @@ def trade_off(rows: list[dict[str, Any]]) -> list[Trade]:
     found = []
     for content in rows:
         options = content["options"]
-        alike = content["system"] == TRADED and content["environment"]["device"].startswith("cpu")
+        alike = content["system"] == TRADED and device_of(content).startswith("cpu")
         if not alike or set(options) - {"objective"} or "failed" in content:
             continue
         weight, scores = options.get("objective", 0), content["held_out"]
@@ -142,7 +149,7 @@ def overview(rows: list[dict[str, Any]]) -> list[str]:
         "|---|---|---|---|---|---|---|",
     ]
     for content in rows:
-        told = f"| {content['system']} | {options_of(content)} | {content['environment']['device'].split()[0]} |"
+        told = f"| {content['system']} | {options_of(content)} | {device_of(content).split()[0]} |"
         if "failed" in content:
             lines.append(f"{told} failed | | | |")
             continue

@@ -81,6 +81,7 @@ def test_a_resumed_run_is_identical_to_an_unbroken_one(tmp_path):
     np.testing.assert_array_equal(again["x"], whole["x"])
     np.testing.assert_array_equal(resumed.held_out, curve.held_out)
     np.testing.assert_array_equal(resumed.training[1:], curve.training[1:])
+    assert resumed.devices == curve.devices == ("cpu (cpu)",)
     # A finished phase is not run again.
     _, finished = train(start, squares, None, DATA, PLAN, keeper=Checkpoint(path, "same", path).keeper)
     np.testing.assert_array_equal(finished.held_out, curve.held_out)

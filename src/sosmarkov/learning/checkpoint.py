@@ -66,7 +66,9 @@ class Checkpoint:
         stored = [jnp.asarray(self._arrays[f"{name}/{i}"]) for i in range(len(leaves))]
         curves = {curve: self._arrays[f"{name}/{curve}"] for curve in _CURVES}
         stopped = phase["stopped"] if phase["over"] else ""
-        history = PhaseHistory(name=name, seconds=phase["seconds"], stopped=stopped, **curves)
+        history = PhaseHistory(
+            name, seconds=phase["seconds"], stopped=stopped, devices=tuple(phase["devices"]), **curves
+        )
         return jax.tree.unflatten(structure, stored), history
 
     def _save(self, name: str, state: State, history: PhaseHistory, over: bool) -> None:
@@ -75,5 +77,6 @@ class Checkpoint:
         for i, leaf in enumerate(jax.tree.leaves(state)):
             self._arrays[f"{name}/{i}"] = np.asarray(leaf)
         self._arrays |= {f"{name}/{curve}": getattr(history, curve) for curve in _CURVES}
-        self._header["phases"][name] = {"seconds": history.seconds, "stopped": history.stopped, "over": over}
+        facts = {"seconds": history.seconds, "stopped": history.stopped, "devices": history.devices, "over": over}
+        self._header["phases"][name] = facts
         save_arrays(self._path, self._arrays, self._header)

@@ -23,6 +23,7 @@ class PhaseHistory:
         best_step: The step whose parameters were kept, shape (members,).
         seconds: Wall-clock time, compilation included.
         stopped: Why it ended: "steps", "patience" or "interrupted"; "" while it goes on.
+        devices: Where it ran, in order.
     """
 
     name: str
@@ -32,6 +33,7 @@ class PhaseHistory:
     best_step: np.ndarray
     seconds: float
     stopped: str
+    devices: tuple[str, ...] = ()
 
     @classmethod
     def begun(cls, name: str, held_out: np.ndarray, stopped: str) -> PhaseHistory:
@@ -50,8 +52,8 @@ class PhaseHistory:
         )
 
     def at(self, seconds: float, stopped: str) -> PhaseHistory:
-        """The same, with the time taken so far and why it ended, if it did."""
-        return dataclasses.replace(self, seconds=seconds, stopped=stopped)
+        """The same, with the time taken so far, where, and why it ended, if it did."""
+        return dataclasses.replace(self, seconds=seconds, stopped=stopped, devices=_once([*self.devices, _device()]))
 
     @property
     def done(self) -> int:
@@ -82,13 +84,16 @@ class History:
         phases: In the order they ran.
         chosen: What was left open and what was chosen for it.
         scores: Held-out log-likelihoods of the finished process, in nats per state in data space.
-        device: Where it ran.
     """
 
     phases: tuple[PhaseHistory, ...]
     chosen: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
-    device: str = ""
+
+    @property
+    def device(self) -> str:
+        """Where it ran; several in their order, where it was resumed on another."""
+        return ", then ".join(_once([name for phase in self.phases for name in phase.devices]))
 
     @property
     def seconds(self) -> float:
@@ -148,8 +153,12 @@ class Progress:
             self._bar.stop()
 
 
-def device_name() -> str:
-    """The devices JAX computes on."""
+def _device() -> str:
     devices = jax.devices()
     count = f"{len(devices)} x " if len(devices) > 1 else ""
     return f"{count}{devices[0].platform} ({devices[0].device_kind})"
+
+
+def _once(names: list[str]) -> tuple[str, ...]:
+    """In order, without repetition."""
+    return tuple(dict.fromkeys(names))

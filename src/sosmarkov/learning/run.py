@@ -22,7 +22,7 @@ from sosmarkov.learning.data import (
     set_aside_extremes,
     split,
 )
-from sosmarkov.learning.history import History, device_name
+from sosmarkov.learning.history import History
 from sosmarkov.learning.initialise import model_space, start_initial, start_transition
 from sosmarkov.learning.loop import TrainingError, evaluate, stack, unstack
 from sosmarkov.learning.mixtures import in_parallel
@@ -178,7 +178,7 @@ class Run:
         )
 
     def _finish(self, stacked: Parameters, transform: Transform) -> MarkovProcess | Ensemble:
-        history = History(tuple(self.phases.done), self.chosen, self.scores, device_name())
+        history = History(tuple(self.phases.done), self.chosen, self.scores)
         make = eqx.filter_jit(realise)
         processes = []
         for parameters in unstack(stacked, self.settings.members):
