@@ -23,6 +23,7 @@ ROOMS = [
     "couplings",
     "transition",
     "belief",
+    "sensors",
     "inference",
     "diagnostics",
     "process",

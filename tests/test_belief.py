@@ -10,7 +10,7 @@ import pytest
 
 import oracles
 import sosmarkov as sm
-from sosmarkov.process import belief_from
+from sosmarkov.inference.propagate import belief_from
 from tables import COVER, EXHAUSTIVE, FAMILIES, TRANSFORMS, make_parts, make_process, make_start
 
 TARGETS = 5

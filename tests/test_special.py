@@ -8,7 +8,8 @@ import pytest
 import scipy.special
 
 from sosmarkov import special
-from sosmarkov.bases.exponential import langevin, langevin_slope
+from sosmarkov.bases.exponential import tilted_moment
+from sosmarkov.bases.fourier import cosine_moment, sine_moment
 
 ARGUMENTS = [0.2, 0.5, 1.0, 1.7, 6.3, 8.0, 33.3, 250.0, 4000.0]
 
@@ -57,17 +58,38 @@ def test_beta_probability_between(a, b, lower, upper):
     np.testing.assert_allclose(found, exact, rtol=1e-10, atol=1e-11)
 
 
-def test_log_sinhc_and_its_relatives_are_smooth():
-    z = jnp.concatenate([jnp.linspace(-3, 3, 241), jnp.asarray([1e-9, 40.0, -300.0])])
+LINE = jnp.concatenate([jnp.linspace(-4, 4, 81), jnp.asarray([1e-9, 1.9999, 40.0, -300.0])])
+
+
+def test_log_sinhc_is_smooth():
     with mpmath.workdps(90):
         exact = [
-            [float(f(mpmath.mpf(float(v)))) if v else g for v in z]
-            for f, g in (
-                (lambda v: mpmath.log(mpmath.sinh(v) / v), 0.0),
-                (lambda v: mpmath.coth(v) - 1 / v, 0.0),
-                (lambda v: 1 / v**2 - 1 / mpmath.sinh(v) ** 2, 1 / 3),
-            )
+            float(mpmath.log(mpmath.sinh(mpmath.mpf(float(v))) / mpmath.mpf(float(v)))) if v else 0.0 for v in LINE
         ]
-    for found, expected in zip((special.log_sinhc(z), langevin(z), langevin_slope(z)), exact, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=2e-13, atol=1e-15)
-    assert np.all(np.isfinite(jax.vmap(jax.grad(special.log_sinhc))(z)))
+    np.testing.assert_allclose(special.log_sinhc(LINE), exact, rtol=2e-13, atol=1e-15)
+    assert np.all(np.isfinite(jax.vmap(jax.grad(special.log_sinhc))(LINE)))
+
+
+@pytest.mark.parametrize("power", range(5))
+def test_moments_of_exponentials_and_cosines_on_an_interval(power):
+    even = power % 2 == 0
+    waves = (cosine_moment if even else sine_moment)(LINE, power)
+    for z, tilted, wave in zip(LINE, tilted_moment(LINE, power), waves, strict=True):
+        with mpmath.workdps(60):
+            z = mpmath.mpf(float(z))
+            # In antiderivatives (upwards recursions at 60 digits), so that no quadrature is needed.
+            whole, part = (_antiderivative(p, z, 1) - _antiderivative(p, z, -1) for p in (0, power))
+            over = _antiderivative(power, 1j * z, 1) - _antiderivative(power, 1j * z, 0)
+            exact = float((part / whole).real), float(over.real if even else over.imag)
+        np.testing.assert_allclose((tilted, wave), exact, rtol=2e-13, atol=1e-14)
+
+
+def _antiderivative(power, z, t):
+    """Int t^power exp(z t) dt without a constant."""
+    if z == 0:
+        return mpmath.mpf(t) ** (power + 1) / (power + 1)
+    total = mpmath.mpf(0)
+    for j in range(power + 1):
+        rest = power - j
+        total += (-1) ** j * mpmath.factorial(power) / mpmath.factorial(rest) * mpmath.mpf(t) ** rest / z ** (j + 1)
+    return total * mpmath.exp(z * t)

@@ -31,8 +31,8 @@ def test_split_rebuilds_the_inverse(name):
     matrix, offset, inner = transform.split()
     y = rng.uniform(0.1, 0.9, 2)
     if inner is not None:
-        s = [np.interp(y[c], inner.nodes, inner.values[:, c]) for c in range(2)]
-        np.testing.assert_allclose(inner.weights.sum(), 1.0, rtol=1e-12)
+        s = [np.interp(y[c], inner.nodes[:, c], inner.values[:, c]) for c in range(2)]
+        np.testing.assert_allclose(inner.weights.sum(axis=0), 1.0, rtol=1e-12)
         tolerance = 1e-2
     else:
         s, tolerance = y, 1e-12

@@ -23,17 +23,22 @@ if TYPE_CHECKING:
         GaussianBasis,
         MonomialBasis,
     )
-    from sosmarkov.belief import Belief, KnownState
+    from sosmarkov.belief import Belief, Estimate, EstimateWarning, KnownState, MixtureBelief
     from sosmarkov.couplings import Kraus, Linear, Paired
     from sosmarkov.diagnostics import CheckReport
-    from sosmarkov.ensemble import Ensemble, MixtureBelief
+    from sosmarkov.ensemble import Ensemble
     from sosmarkov.forms import LinearForm, PlainConditional, SquaredForm
+    from sosmarkov.inference.filter import FilterResult
+    from sosmarkov.inference.propagate import Beliefs
+    from sosmarkov.inference.smooth import SmoothResult
+    from sosmarkov.inference.trajectories import ChapmanKolmogorov
     from sosmarkov.learning.fit import fit
     from sosmarkov.learning.history import History
     from sosmarkov.learning.loop import TrainingError
     from sosmarkov.learning.stream import open_trajectories
     from sosmarkov.learning.tune import Tuned, tune
-    from sosmarkov.process import Beliefs, MarkovProcess
+    from sosmarkov.process import MarkovProcess
+    from sosmarkov.sensors import FactorSensor, GaussianSensor, IntervalSensor, MixtureSensor, Sensor
     from sosmarkov.transforms import Affine, Chain, GaussianCDF, Identity, Standardize, Transform
     from sosmarkov.transition import NormalisationWarning, Transition
 
@@ -47,17 +52,22 @@ _ROOMS = {
         "GaussianBasis",
         "MonomialBasis",
     ),
-    "belief": ("Belief", "KnownState"),
+    "belief": ("Belief", "Estimate", "EstimateWarning", "KnownState", "MixtureBelief"),
     "couplings": ("Kraus", "Linear", "Paired"),
     "diagnostics": ("CheckReport",),
-    "ensemble": ("Ensemble", "MixtureBelief"),
+    "ensemble": ("Ensemble",),
     "forms": ("LinearForm", "PlainConditional", "SquaredForm"),
     "learning.fit": ("fit",),
     "learning.history": ("History",),
     "learning.loop": ("TrainingError",),
     "learning.stream": ("open_trajectories",),
     "learning.tune": ("Tuned", "tune"),
-    "process": ("Beliefs", "MarkovProcess"),
+    "inference.filter": ("FilterResult",),
+    "inference.propagate": ("Beliefs",),
+    "inference.smooth": ("SmoothResult",),
+    "inference.trajectories": ("ChapmanKolmogorov",),
+    "process": ("MarkovProcess",),
+    "sensors": ("FactorSensor", "GaussianSensor", "IntervalSensor", "MixtureSensor", "Sensor"),
     "transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
     "transition": ("NormalisationWarning", "Transition"),
 }

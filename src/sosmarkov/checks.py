@@ -3,7 +3,7 @@
 Values are looked at with NumPy: JAX would compile a program for every shape it meets.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -95,3 +95,49 @@ def coordinates(chosen: Sequence[int] | int, dim: int) -> tuple[int, ...]:
     if len(set(found)) != len(found):
         raise ValueError(f"Expected distinct coordinates, got {listed}.")
     return tuple(found)
+
+
+def shape(wanted: Sequence[int] | int) -> tuple[int, ...]:
+    """A shape from a number or a sequence of them."""
+    listed = [wanted] if isinstance(wanted, (int, np.integer)) else list(wanted)
+    return tuple(count(length, "shape", 1) for length in listed)
+
+
+def powers(wanted: Sequence[int], dim: int, most: int = 4) -> tuple[int, ...]:
+    """One power per coordinate, at most `most` together."""
+    found = tuple(count(power, "powers") for power in wanted)
+    if len(found) != dim or sum(found) > most:
+        raise ValueError(f"Expected {dim} powers with a sum of at most {most}, got {list(wanted)}.")
+    return found
+
+
+def fixed(values: Mapping[int, Any], dim: int) -> dict[int, Any]:
+    """Coordinates to fix and their finite values, in ascending order; one coordinate at least has to stay free."""
+    if not isinstance(values, Mapping) or not values:
+        raise ValueError(f"Expected a mapping from coordinates to values, such as {{1: 0.3}}, got {values!r}.")
+    where = coordinates(list(values), dim)
+    if len(where) == dim:
+        raise ValueError(f"Expected at least one of {dim} coordinates left free, got values for all of them.")
+    for value in values.values():
+        require_finite(as_float(value, "values"), "values")
+    return dict(sorted(zip(where, values.values(), strict=True)))
+
+
+def box_end(x: ArrayLike, dim: int, name: str) -> Array:
+    """One end of a box, shape (..., dim) or one number for all coordinates; infinite allowed, NaN not."""
+    x = as_float(x, name)
+    if x.ndim == 0:
+        x = jnp.broadcast_to(x, (dim,))
+    if x.shape[-1] != dim:
+        raise ValueError(f"Expected {name} with {dim} coordinates on the last axis, got an array of shape {x.shape}.")
+    if is_concrete(x) and np.any(np.isnan(x)):
+        raise ValueError(f"Expected numbers or infinities for {name}, got NaN. Use -inf and inf for open ends.")
+    return x
+
+
+def box(lower: ArrayLike, upper: ArrayLike, dim: int) -> tuple[Array, Array]:
+    """Both ends of boxes, lower <= upper in every coordinate."""
+    low, high = box_end(lower, dim, "lower"), box_end(upper, dim, "upper")
+    if is_concrete(low) and is_concrete(high) and not np.all(np.asarray(low) <= np.asarray(high)):
+        raise ValueError(f"Expected lower <= upper in every coordinate, got {low} and {high}.")
+    return low, high

@@ -42,6 +42,20 @@ class Form(eqx.Module):
     def scale(self, log_factor: Array) -> Form:
         """The form times exp(log_factor)."""
 
+    @abstractmethod
+    def reweighted(self, basis: Basis, factors: Signed) -> tuple[Form, Float[Array, ""]]:
+        """The form with each function f_i replaced by factor_i f'_i, up to the exponential of the second result."""
+
+    def sliced(self, fixed: tuple[int, ...], values: Float[Array, " f"]) -> tuple[Form, Float[Array, ""]]:
+        """The form as a function of the other coordinates, up to the exponential of the second result."""
+        return self.reweighted(*self.basis.slice(fixed, values))
+
+    def times_term(self, factor: Terms) -> tuple[Form, Float[Array, ""]]:
+        """The form times one non-negative term of the family: each function takes its `order`-th root of it."""
+        root = Terms(self.basis.power(factor.theta, 1.0 / self.order), factor.log_scale / self.order)
+        basis, log_factor = self.basis.times(root)
+        return self.reweighted(basis, Signed(log_factor, jnp.ones_like(log_factor)))
+
     @property
     def terms(self) -> Terms:
         """What the form is linear in."""
@@ -121,6 +135,12 @@ class SquaredForm(Form):
         """F exp(log_factor / 2)."""
         return with_matrix(self, self.matrix * jnp.exp(log_factor), self.factor * jnp.exp(0.5 * log_factor))
 
+    def reweighted(self, basis: Basis, factors: Signed) -> tuple[SquaredForm, Float[Array, ""]]:
+        """Rows of F times the factors."""
+        values, log_scale = factors.scaled()
+        form = with_matrix(self, values[:, None] * self.matrix * values, values[:, None] * self.factor)
+        return eqx.tree_at(lambda f: f.basis, form, basis), 2.0 * log_scale
+
 
 @jax.jit
 def _square(factor: Float[Array, "n r"]) -> Float[Array, "n n"]:
@@ -170,6 +190,11 @@ class LinearForm(Form):
         """Weights times exp(log_factor)."""
         return eqx.tree_at(lambda f: f.weights, self, self.weights * jnp.exp(log_factor))
 
+    def reweighted(self, basis: Basis, factors: Signed) -> tuple[LinearForm, Float[Array, ""]]:
+        """Weights times the factors."""
+        values, log_scale = factors.scaled()
+        return eqx.tree_at(lambda f: (f.basis, f.weights), self, (basis, self.weights * values)), log_scale
+
 
 def require_nonnegative(basis: Basis) -> None:
     """Refuse signed functions where sums must stay non-negative."""
@@ -193,6 +218,22 @@ def _require_semidefinite(matrix: Array, factor: Array) -> None:
 
 
 # --- products of two forms ------------------------------------------------------------------------
+
+
+def multiplied(form: Form, factor: Form) -> Form:
+    """The product of two forms of one kind and family, as a form of that kind over all products of their functions."""
+    require_compatible(("the form", form.basis), ("the factor", factor.basis))
+    if type(form) is not type(factor):
+        raise ValueError(
+            f"Expected a factor of the form's own kind, {type(form).__name__}, got {type(factor).__name__}."
+        )
+    both = form.basis.outer(form.basis.terms(1), factor.basis.terms(1))
+    both = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), both)
+    basis, offset = form.basis.rebuilt(both.theta)
+    scale = jnp.exp(both.log_scale + offset - basis.log_norm())
+    if isinstance(form, SquaredForm) and isinstance(factor, SquaredForm):
+        return SquaredForm(basis, scale[:, None] * jnp.kron(form.factor, factor.factor))
+    return LinearForm(basis, scale * jnp.kron(form.coefficients, factor.coefficients))
 
 
 def overlap_table(g: Form, h: Form, lower: Array | None = None, upper: Array | None = None) -> Array:

@@ -69,10 +69,10 @@ class Signed(NamedTuple):
 
 
 class Quadrature(NamedTuple):
-    """Nodes and weights in one coordinate of model space, and the values of s at the nodes."""
+    """Nodes and weights in each coordinate of model space, and the values of s at the nodes."""
 
-    nodes: Float[Array, " t"]
-    weights: Float[Array, " t"]
+    nodes: Float[Array, "t d"]
+    weights: Float[Array, "t d"]
     values: Float[Array, "t d"]
 
 

@@ -2,52 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov import checks
-from sosmarkov.belief import Belief, KnownState, ProductBelief, initial_belief
+from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief, initial_belief
 from sosmarkov.checks import ArrayLike
 from sosmarkov.diagnostics import CheckReport, examine
 from sosmarkov.forms import Form
+from sosmarkov.inference import filter as filtering
 from sosmarkov.inference import propagate as propagation
+from sosmarkov.inference import safety, stationary
+from sosmarkov.inference import smooth as smoothing
+from sosmarkov.inference import trajectories as trajectories_
+from sosmarkov.inference.filter import FilterResult, Updated
+from sosmarkov.inference.propagate import Beliefs, belief_from
+from sosmarkov.inference.smooth import SmoothResult
+from sosmarkov.sensors import Sensor
 from sosmarkov.transforms import Transform
 from sosmarkov.transition import Transition
-
-
-class Beliefs(eqx.Module, Sequence[Belief]):
-    """Beliefs at steps 0, 1, ..., K; each is made when it is asked for."""
-
-    initial: Belief
-    transition: Transition
-    coefficients: Float[Array, "k q"]
-
-    def __len__(self) -> int:
-        """K + 1."""
-        return self.coefficients.shape[0] + 1
-
-    @overload
-    def __getitem__(self, index: int) -> Belief: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Belief]: ...
-
-    def __getitem__(self, index: int | slice) -> Belief | list[Belief]:
-        """The belief at a step, or a list of them for a slice."""
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        k = range(len(self))[index]
-        return self.initial if k == 0 else belief_from(self.transition, self.coefficients[k - 1])
-
-    def __iter__(self) -> Iterator[Belief]:
-        """From the first to the last step."""
-        return (self[k] for k in range(len(self)))
 
 
 class MarkovProcess(eqx.Module):
@@ -98,7 +78,7 @@ class MarkovProcess(eqx.Module):
             initial: Another start than the process's own: a belief, a form h_0, or a known state.
         """
         steps = checks.count(steps, "steps")
-        start = self.initial if initial is None else self._start(initial)
+        start = self._start(initial)
         if steps == 0:
             size = self.transition.overlap.shape[1]
             return Beliefs(start, self.transition, jnp.zeros((0, size)))
@@ -107,23 +87,177 @@ class MarkovProcess(eqx.Module):
     def belief_at(self, k: int, *, initial: Belief | Form | ArrayLike | None = None) -> Belief:
         """The belief at one step, however far, at a cost that grows with log k."""
         k = checks.count(k, "k")
-        start = self.initial if initial is None else self._start(initial)
+        start = self._start(initial)
         if k == 0:
             return start
         return belief_from(self.transition, propagation.coefficients_at(self.transition, start, k))
+
+    # --- trajectories -----------------------------------------------------------------------------
+
+    def sample(
+        self, key: PRNGKeyArray, count: int, steps: int, *, initial: Belief | Form | ArrayLike | None = None
+    ) -> Float[Array, "n k d"]:
+        """Independent trajectories x_0, ..., x_steps, exact draws of shape (count, steps + 1, d)."""
+        count, steps = checks.count(count, "count", 1), checks.count(steps, "steps")
+        return trajectories_.draw(self.transition, self._start(initial), key, count, steps)
+
+    def log_likelihood(self, trajectories: ArrayLike | Sequence[ArrayLike]) -> Float[Array, " n"]:
+        """Log p(x_0, x_1, ...) per trajectory: log p_0(x_0) + sum_k log p(x_(k+1) | x_k).
+
+        Args:
+            trajectories: Shape (N, T, d), one of shape (T, d), or a list of those. Rows of NaN are gaps: the states
+                in them are integrated out exactly.
+        """
+        return trajectories_.log_likelihood(self.transition, self.initial, trajectories_.gather(trajectories, self.dim))
+
+    def ck_test(
+        self, trajectories: ArrayLike | Sequence[ArrayLike], steps: int, *, coordinate: int = 0, ranges: int = 3
+    ) -> trajectories_.ChapmanKolmogorov:
+        """Compare k-step predictions with data, from one range of a coordinate to another.
+
+        Chapman-Kolmogorov holds exactly within the model, so that a difference is the model's, or the data are not
+        Markov. `plots.ck_test` draws it.
+
+        Args:
+            trajectories: As for `log_likelihood`.
+            steps: Compare at k = 1, ..., steps.
+            coordinate: Whose ranges.
+            ranges: How many, with equally many observed states in each.
+        """
+        found = trajectories_.gather(trajectories, self.dim)
+        (chosen,) = checks.coordinates(coordinate, self.dim)
+        steps, ranges = checks.count(steps, "steps", 1), checks.count(ranges, "ranges", 2)
+        return trajectories_.ck_test(self.transition, found, steps, chosen, ranges)
+
+    # --- readings ---------------------------------------------------------------------------------
+
+    def filter(
+        self, observations: ArrayLike, *, sensor: Sensor, initial: Belief | Form | ArrayLike | None = None
+    ) -> FilterResult:
+        """Beliefs given the readings so far, exactly, and the evidence.
+
+        p(x_k | o_0, ..., o_k) is proportional to p(x_k | o_0, ..., o_(k-1)) l(o_k | x_k). Works under `jax.vmap` for
+        many sequences.
+
+        Args:
+            observations: One reading a row; row k belongs to x_k, row 0 to the initial state. NaN where missing.
+            sensor: p(o | x).
+            initial: Another start than the process's own.
+        """
+        readings = self._readings(observations, sensor)
+        return filtering.filter_observations(self.transition, self._start(initial), readings, sensor)
+
+    def smooth(
+        self, observations: ArrayLike, *, sensor: Sensor, initial: Belief | Form | ArrayLike | None = None
+    ) -> SmoothResult:
+        """Beliefs given all readings, before and after, exactly; `sample` draws whole trajectories.
+
+        Arguments as for `filter`.
+        """
+        readings = self._readings(observations, sensor)
+        return smoothing.smooth_observations(self.transition, self._start(initial), readings, sensor)
+
+    def predict(self, belief: Belief | Form | ArrayLike) -> Belief:
+        """The belief one step later: `propagate` for a single step, at constant cost."""
+        start = self._start(belief)
+        return belief_from(self.transition, eqx.filter_jit(propagation.first_coefficients)(self.transition, start))
+
+    def update(self, belief: Belief, observation: ArrayLike, *, sensor: Sensor) -> Updated:
+        """The belief after one reading of its state, and the log of how likely the reading was."""
+        return filtering.update(self._start(belief), sensor.check(observation, "observation"), sensor)
+
+    # --- the long run -----------------------------------------------------------------------------
+
+    def stationary(self) -> ProductBelief:
+        """The belief that a step leaves as it is: the fixed point of the map on coefficients."""
+        return belief_from(self.transition, stationary.stationary_coefficients(self.transition, self.initial))
+
+    def spectrum(self) -> np.ndarray:
+        """Eigenvalues of the step, the largest first; the first is one, the others decay."""
+        return stationary.spectrum(self.transition)
+
+    def timescales(self, count: int) -> np.ndarray:
+        """Relaxation times in steps: -1 / log|lambda_i| of the largest eigenvalues after the first."""
+        return stationary.timescales(self.transition, checks.count(count, "count", 1))
+
+    def mixing_time(self, tolerance: float, *, initial: Belief | Form | ArrayLike | None = None) -> int:
+        """Steps after which the belief is within `tolerance` of the stationary one, in total variation.
+
+        From a bound on the coefficients (the trace distance), so never too few.
+        """
+        if not 0 < tolerance < 1:
+            raise ValueError(f"Expected a tolerance between 0 and 1, got {tolerance}.")
+        return stationary.mixing_time(self.transition, self._start(initial), float(tolerance))
+
+    def autocorrelation(self, coordinate: int, steps: int) -> Float[Array, " k"]:
+        """Corr(x_c at time 0, x_c at time k) for k = 0, ..., steps, once the process is stationary."""
+        (chosen,) = checks.coordinates(coordinate, self.dim)
+        coefficients = stationary.stationary_coefficients(self.transition, self.initial)
+        variance = belief_from(self.transition, coefficients).covariance()[chosen, chosen]
+        steps = checks.count(steps, "steps", 1)
+        return stationary.autocorrelation(self.transition, coefficients, chosen, steps, variance)
+
+    # --- boxes over time --------------------------------------------------------------------------
+
+    def stay_probability(
+        self, lower: ArrayLike, upper: ArrayLike, steps: int, *, initial: Belief | Form | ArrayLike | None = None
+    ) -> Float[Array, " k"]:
+        """P(x_1, ..., x_k all in the box) for k = 1, ..., steps, shape (steps,)."""
+        box, steps = safety.Box(lower, upper, self.dim), checks.count(steps, "steps", 1)
+        return safety.stay(self.transition, self._start(initial), box, steps)
+
+    def exit_probability(
+        self, lower: ArrayLike, upper: ArrayLike, steps: int, *, initial: Belief | Form | ArrayLike | None = None
+    ) -> Float[Array, " k"]:
+        """P(x_k is the first of x_1, x_2, ... outside the box) for k = 1, ..., steps: the first-exit time."""
+        stayed = self.stay_probability(lower, upper, steps, initial=initial)
+        return -jnp.diff(stayed, prepend=1.0)
+
+    def reach_probability(
+        self,
+        lower: ArrayLike,
+        upper: ArrayLike,
+        steps: int,
+        *,
+        avoid: tuple[ArrayLike, ArrayLike] | None = None,
+        initial: Belief | Form | ArrayLike | None = None,
+    ) -> Float[Array, " k"]:
+        """P(one of x_1, ..., x_k in the box) for k = 1, ..., steps, shape (steps,).
+
+        With `avoid`, the ends of a second box: and none of the states up to then in it.
+        """
+        target, steps = safety.Box(lower, upper, self.dim), checks.count(steps, "steps", 1)
+        shunned = None if avoid is None else safety.Box(*avoid, self.dim)
+        return safety.reach(self.transition, self._start(initial), target, shunned, steps)
+
+    def mean_first_passage(
+        self, lower: ArrayLike, upper: ArrayLike, *, initial: Belief | Form | ArrayLike | None = None
+    ) -> Float[Array, ""]:
+        """E[min {k >= 0: x_k in the box}], in steps, by one linear solve."""
+        box = safety.Box(lower, upper, self.dim)
+        return safety.mean_first_passage(self.transition, self._start(initial), box)
 
     def check(self) -> CheckReport:
         """How exactly the process is normalised, and how well it is conditioned."""
         return examine(self.transition, self.initial)
 
-    def _start(self, initial: Belief | Form | ArrayLike) -> Belief:
+    def _readings(self, observations: ArrayLike, sensor: Sensor) -> Array:
+        readings = sensor.check(observations)
+        if readings.ndim < 2 or readings.shape[0] == 0:
+            raise ValueError(f"Expected one reading a row, at least one, got an array of shape {readings.shape}.")
+        return readings
+
+    def _start(self, initial: Belief | Form | ArrayLike | None) -> Belief:
+        if initial is None:
+            return self.initial
         if isinstance(initial, Form):
             return initial_belief(self.transition.g, initial, self.transform)
         if not isinstance(initial, Belief):
             initial = KnownState(initial)
         if initial.dim != self.dim:
             raise ValueError(f"Expected an initial belief over {self.dim} coordinates, got {initial.dim}.")
-        if isinstance(initial, ProductBelief) and not _same(initial.g, self.transition.g):
+        members = initial.members if isinstance(initial, MixtureBelief) else (initial,)
+        if any(isinstance(one, ProductBelief) and not _same(one.g, self.transition.g) for one in members):
             raise ValueError(
                 "Expected a belief of this process (its factor g divides out), got one of another process."
             )
@@ -136,13 +270,6 @@ class MarkovProcess(eqx.Module):
                     f" space ({self.transition.phi.lower} to {self.transition.phi.upper})."
                 )
         return initial
-
-
-@eqx.filter_jit
-def belief_from(transition: Transition, coefficients: Float[Array, " q"]) -> ProductBelief:
-    """The belief g h with these coefficients of h over the terms of psi."""
-    h = transition.kernel.form(transition.psi, coefficients)
-    return ProductBelief(g=transition.g, h=h, transform=transition.transform)
 
 
 def _same(one: Form, other: Form) -> bool:

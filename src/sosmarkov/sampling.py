@@ -7,15 +7,19 @@ from the mixture is kept with probability g h / envelope: the draws follow g h e
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
+from sosmarkov import checks
 from sosmarkov.bases import Basis, Terms
-from sosmarkov.forms import Form
+from sosmarkov.forms import Form, overlap_table
 from sosmarkov.numerics import Signed, unpack_coefficients
 
 
@@ -58,25 +62,84 @@ def _log_bound(basis: Basis, single: Terms, order: int, weights: Array, y: Array
     return jnp.log(at_y.values @ matrix @ at_y.values) + 2.0 * at_y.log_scale
 
 
-def draw(key: PRNGKeyArray, g: Form, h: Form, envelope: Envelope) -> Float[Array, " d"]:
-    """One draw from g h (any positive multiple of it), in model space."""
+def _propose(key: PRNGKeyArray, g: Form, h: Form, envelope: Envelope) -> tuple[Array, Array]:
+    """Whether one draw from the mixture is kept, and the draw."""
     basis, left, right = envelope.basis, envelope.left, envelope.right
     weights = jnp.abs(h.coefficients)
     mixture = jnp.cumsum(weights * envelope.column_mass)
+    pick_q, pick_p, inner, keep = jax.random.split(key, 4)
+    q = jnp.searchsorted(mixture, jax.random.uniform(pick_q) * mixture[-1], side="right")
+    q = jnp.minimum(q, mixture.size - 1)  # u = 1 - eps may round up to the total
+    column = envelope.cumulative[q]
+    p = jnp.searchsorted(column, jax.random.uniform(pick_p) * column[-1], side="right")
+    p = jnp.minimum(p, column.size - 1)
+    y = basis.sample_term(inner, basis.multiply(left[p].theta, right[q].theta))
+    bound = _log_bound(basis, envelope.singles[0], g.order, envelope.left_weights, y)
+    bound = bound + _log_bound(basis, envelope.singles[1], h.order, weights, y)
+    return jnp.log(jax.random.uniform(keep)) < g.log_value(y) + h.log_value(y) - bound, y
 
-    def propose(state):
+
+def draw(
+    key: PRNGKeyArray, g: Form, h: Form, envelope: Envelope, lower: Array | None = None, upper: Array | None = None
+) -> Float[Array, " d"]:
+    """One draw from g h (any positive multiple of it), or from what of it lies in a box, in model space."""
+
+    def again(state):
         key, _, _ = state
-        key, pick_q, pick_p, inner, keep = jax.random.split(key, 5)
-        q = jnp.searchsorted(mixture, jax.random.uniform(pick_q) * mixture[-1], side="right")
-        q = jnp.minimum(q, mixture.size - 1)  # u = 1 - eps may round up to the total
-        column = envelope.cumulative[q]
-        p = jnp.searchsorted(column, jax.random.uniform(pick_p) * column[-1], side="right")
-        p = jnp.minimum(p, column.size - 1)
-        y = basis.sample_term(inner, basis.multiply(left[p].theta, right[q].theta))
-        bound = _log_bound(basis, envelope.singles[0], g.order, envelope.left_weights, y)
-        bound = bound + _log_bound(basis, envelope.singles[1], h.order, weights, y)
-        kept = jnp.log(jax.random.uniform(keep)) < g.log_value(y) + h.log_value(y) - bound
-        return key, kept, y
+        key, this = jax.random.split(key)
+        kept, y = _propose(this, g, h, envelope)
+        return key, kept & _within(y, lower, upper), y
 
     start = (key, jnp.asarray(False), g.basis.interior_point())
-    return lax.while_loop(lambda state: ~state[1], propose, start)[2]
+    return lax.while_loop(lambda state: ~state[1], again, start)[2]
+
+
+def draw_many(
+    key: PRNGKeyArray, g: Form, h: Form, count: int, lower: Array | None = None, upper: Array | None = None
+) -> Float[Array, "n d"]:
+    """Draws from g h, or from what of it lies in a box: proposals in blocks, the first `count` kept of them."""
+    ready = _prepare(g, h, lower, upper)
+    if not checks.is_concrete(ready.acceptance):
+        raise ValueError("Expected known numbers to draw from a belief, got traced ones. Draw outside of jit.")
+    acceptance = float(ready.acceptance)
+    if not acceptance > _LEAST_ACCEPTANCE:
+        raise ValueError(
+            f"Expected a belief whose draws by rejection are kept more often than {_LEAST_ACCEPTANCE:g}, got"
+            f" {acceptance:.1g}: its coefficients cancel too much, or its box is too unlikely."
+        )
+    block = min(_BLOCK, 1 << max(6, math.ceil(math.log2(1.2 * count / acceptance))))
+    found, have = [], 0
+    while have < count:
+        key, this = jax.random.split(key)
+        kept, y = _block(this, g, h, ready.envelope, lower, upper, block)
+        found.append(np.asarray(y)[np.asarray(kept)])
+        have += len(found[-1])
+    return jnp.asarray(np.concatenate(found)[:count])
+
+
+_BLOCK = 8192
+_LEAST_ACCEPTANCE = 1e-7
+
+
+class _Ready(NamedTuple):
+    envelope: Envelope
+    acceptance: Float[Array, ""]
+
+
+@eqx.filter_jit
+def _prepare(g: Form, h: Form, lower: Array | None, upper: Array | None) -> _Ready:
+    envelope = make_envelope(g, h)
+    mass = g.coefficients @ overlap_table(g, h, lower, upper) @ h.coefficients
+    return _Ready(envelope, mass / (envelope.column_mass @ jnp.abs(h.coefficients)))
+
+
+@eqx.filter_jit
+def _block(
+    key: PRNGKeyArray, g: Form, h: Form, envelope: Envelope, lower: Array | None, upper: Array | None, size: int
+) -> tuple[Array, Array]:
+    kept, y = jax.vmap(lambda key: _propose(key, g, h, envelope))(jax.random.split(key, size))
+    return kept & _within(y, lower, upper), y
+
+
+def _within(y: Array, lower: Array | None, upper: Array | None) -> Array:
+    return jnp.asarray(True) if lower is None or upper is None else jnp.all((y > lower) & (y < upper), axis=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -53,8 +54,11 @@ class Transform(eqx.Module):
         """The map of some coordinates, for a coordinate-wise transform."""
 
     @abstractmethod
-    def split(self) -> Split:
-        """The inverse as an affine map after a map of single coordinates: what moments need."""
+    def split(self, lower: Array | None = None, upper: Array | None = None) -> Split:
+        """The inverse as an affine map after a map of single coordinates: what moments need.
+
+        Integrals of that map run over the whole model space, or over a box in it.
+        """
 
 
 class Identity(Transform):
@@ -84,7 +88,7 @@ class Identity(Transform):
         """The identity on fewer coordinates."""
         return Identity(len(kept))
 
-    def split(self) -> Split:
+    def split(self, lower: Array | None = None, upper: Array | None = None) -> Split:
         """Nothing to undo."""
         return Split(jnp.eye(self.length), jnp.zeros(self.length), None)
 
@@ -141,7 +145,7 @@ class Standardize(LocationScale):
         """Mean + std y."""
         return self.mean + self.std * y
 
-    def split(self) -> Split:
+    def split(self, lower: Array | None = None, upper: Array | None = None) -> Split:
         """A diagonal affine map."""
         return Split(jnp.diag(self.std), self.mean, None)
 
@@ -208,7 +212,7 @@ class Affine(Transform):
         """Refused: coordinates mix."""
         raise ValueError("Expected a coordinate-wise transform to select coordinates of, got an affine one.")
 
-    def split(self) -> Split:
+    def split(self, lower: Array | None = None, upper: Array | None = None) -> Split:
         """The affine map itself."""
         return Split(self.matrix, self.mean, None)
 
@@ -240,15 +244,20 @@ class GaussianCDF(LocationScale):
         """Mean + std Phi^{-1}(u)."""
         return self.mean + self.std * ndtri(y)
 
-    def split(self) -> Split:
+    def split(self, lower: Array | None = None, upper: Array | None = None) -> Split:
         """No affine part; integrals over u by Gauss-Legendre nodes in z, where they are smooth."""
-        z, weights = np.polynomial.legendre.leggauss(_NODES)
-        z, weights = _REACH * z, _REACH * weights * np.exp(-0.5 * (_REACH * z) ** 2) / np.sqrt(2 * np.pi)
-        values = self.mean + self.std * jnp.asarray(z)[:, None]
-        rule = Quadrature(ndtr(jnp.asarray(z)), jnp.asarray(weights), values)
+        ends = [jnp.full(self.dim, -_REACH), jnp.full(self.dim, _REACH)]
+        if lower is not None and upper is not None:
+            ends = [jnp.clip(ndtri(end), -_REACH, _REACH) for end in (lower, upper)]
+        t, weights = (jnp.asarray(part)[:, None] for part in np.polynomial.legendre.leggauss(_NODES))
+        middle, half = 0.5 * (ends[0] + ends[1]), 0.5 * (ends[1] - ends[0])
+        z = middle + half * t
+        density = jnp.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
+        rule = Quadrature(ndtr(z), half * weights * density, self.mean + self.std * z)
         return Split(jnp.eye(self.dim), jnp.zeros(self.dim), rule)
 
 
+# Beyond this many standard deviations u rounds to one, and nothing of the density is left.
 _NODES, _REACH = 256, 8.2
 
 
@@ -293,11 +302,11 @@ class Chain(Transform):
         """The chain of the parts' selections."""
         return Chain([part.select(kept) for part in self.parts])
 
-    def split(self) -> Split:
+    def split(self, lower: Array | None = None, upper: Array | None = None) -> Split:
         """Affine parts before a map of single coordinates compose; one after it has to be diagonal."""
         matrix, offset = jnp.eye(self.dim), jnp.zeros(self.dim)
         for position, part in enumerate(self.parts):
-            found = part.split()
+            found = part.split(lower, upper)
             if found.inner is None:
                 matrix, offset = matrix @ found.matrix, offset + matrix @ found.offset
                 continue

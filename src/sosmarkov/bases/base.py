@@ -85,24 +85,43 @@ class Basis(eqx.Module):
         """log|I| and sign of the integral of every product of a left and a right term, shape (P, Q)."""
 
     @abstractmethod
-    def contract_moments(
+    def contract_powers(
         self,
         left: Terms,
         right: Terms,
         weights: Float[Array, "p q"],
+        powers: np.ndarray,
+        *,
         observable: Quadrature | None = None,
-    ) -> tuple[Array, Array]:
-        """sum_pq w_pq times the integrals of y and of y y^T against each product of two terms.
+        lower: Array | None = None,
+        upper: Array | None = None,
+    ) -> Float[Array, " k"]:
+        """sum_pq w_pq int prod_c y_c^powers[k, c] left_p right_q dy for each row k of powers, over the domain or a box.
 
-        With an observable, of s(y) and s(y) s(y)^T for a function s of single coordinates, by its
-        quadrature rule.
+        With an observable, of a function s of single coordinates in the place of y, by its quadrature rule.
         """
 
     @abstractmethod
+    def power_table(
+        self, left: Terms, right: Terms, coordinate: int, observable: Quadrature | None = None
+    ) -> Float[Array, "p q"]:
+        """Int y_c left_p right_q dy (or of s(y_c)) for every pair of terms."""
+
+    @abstractmethod
     def marginalise(
-        self, left: Terms, right: Terms, weights: Float[Array, "p q"], kept: tuple[int, ...]
+        self,
+        left: Terms,
+        right: Terms,
+        weights: Float[Array, "p q"],
+        kept: tuple[int, ...],
+        lower: Array | None = None,
+        upper: Array | None = None,
     ) -> tuple[Terms, Terms, Array]:
         """sum_pq w_pq left_p right_q with the other coordinates integrated out, in the same form."""
+
+    @abstractmethod
+    def slice(self, fixed: tuple[int, ...], values: Float[Array, " f"]) -> tuple[Basis, Signed]:
+        """Functions of the other coordinates, and factors: f_i(y) = factor_i f'_i(y_others) where y_fixed = values."""
 
     @abstractmethod
     def restrict(self, kept: tuple[int, ...]) -> Basis:
@@ -133,6 +152,22 @@ class Basis(eqx.Module):
         raise ValueError(
             f"Expected a family with a broad function to add for a background, got {self.family}, which has none."
             " Use a background share of zero."
+        )
+
+    def rebuilt(self, theta: Theta) -> tuple[Basis, Array]:
+        """A basis of functions with these parameters, and the log of a factor each of them has besides, shape (n,)."""
+        del theta
+        raise ValueError(self._not_closed())
+
+    def power(self, theta: Theta, exponent: float) -> Theta:
+        """Parameters of the function to a power."""
+        del theta, exponent
+        raise ValueError(self._not_closed())
+
+    def _not_closed(self) -> str:
+        return (
+            f"Expected a family whose products are of the family again, for readings that weigh states smoothly;"
+            f" got {self.family}. Use interval readings, or another basis."
         )
 
     # --- written once -----------------------------------------------------------------------------
@@ -200,6 +235,12 @@ class Basis(eqx.Module):
         """Gamma_ij = int f_i f_j."""
         single = self.terms(1)
         return self.overlap(single, single)
+
+    def times(self, factor: Terms) -> tuple[Basis, Float[Array, " n"]]:
+        """Functions f_i t for one term t of the family, as a basis, and log factors: f_i t = exp(log_factor_i) f'_i."""
+        one = jax.tree.map(lambda leaf: leaf[None], factor.theta)
+        basis, offset = self.rebuilt(self.multiply(self.natural(), one))
+        return basis, self.log_norm() + factor.log_scale + offset - basis.log_norm()
 
 
 def require_compatible(*named: tuple[str, Basis]) -> None:

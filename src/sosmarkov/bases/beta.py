@@ -104,9 +104,11 @@ class BetaBasis(ProductBasis):
             return positive(whole)
         return positive(whole + log_beta_between(a, b, lower, upper))
 
-    def log_moment_1d(self, theta: BetaTheta, power: int) -> tuple[Array, Array]:
+    def log_moment_1d(
+        self, theta: BetaTheta, power: int, lower: Array | None, upper: Array | None
+    ) -> tuple[Array, Array]:
         """y^power raises the first exponent."""
-        return positive(log_beta(theta.left + power + 1.0, theta.right + 1.0))
+        return self.log_integral_1d(BetaTheta(theta.left + power, theta.right), lower, upper)
 
     def sample_1d(self, key: PRNGKeyArray, theta: BetaTheta) -> Float[Array, " d"]:
         """A Beta draw."""
@@ -124,3 +126,12 @@ class BetaBasis(ProductBasis):
         """The functions on some coordinates."""
         where = jnp.asarray(kept)
         return BetaBasis(self.alpha[:, where], self.beta[:, where])
+
+    def rebuilt(self, theta: BetaTheta) -> tuple[BetaBasis, Array]:
+        """Functions with these exponents."""
+        basis = BetaBasis(1.0 + theta.left, 1.0 + theta.right)
+        return basis, jnp.zeros(theta.left.shape[0])
+
+    def power(self, theta: BetaTheta, exponent: float) -> BetaTheta:
+        """Exponents scale."""
+        return BetaTheta(exponent * theta.left, exponent * theta.right)

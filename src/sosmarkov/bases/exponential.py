@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov import checks
 from sosmarkov.bases.interval import IntervalBasis, interval_ends
 from sosmarkov.bases.parametrise import with_row
-from sosmarkov.bases.product import log_and_sign, positive
+from sosmarkov.bases.product import log_and_sign, positive, shifted_moment
 from sosmarkov.checks import ArrayLike
 from sosmarkov.special import log_sinhc
 
@@ -64,16 +65,13 @@ class ExponentialBasis(IntervalBasis):
         assert upper is not None
         return positive(exponential_log_integral(theta, lower, upper))
 
-    def log_moment_1d(self, theta: Array, power: int) -> tuple[Array, Array]:
-        """Moments about the middle from derivatives of log sinhc, then shifted."""
-        lower, upper = self.bounds(None, None)
+    def log_moment_1d(self, theta: Array, power: int, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
+        """Moments about the middle of the interval, shifted."""
+        assert lower is not None
+        assert upper is not None
         middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
-        z = theta * half
-        first = half * langevin(z)
-        expected = middle + first
-        if power == 2:
-            expected = expected**2 + half**2 * langevin_slope(z)
-        log_abs, sign = log_and_sign(expected)
+        central = [tilted_moment(theta * half, j) for j in range(power + 1)]
+        log_abs, sign = log_and_sign(shifted_moment(middle, half, central))
         return exponential_log_integral(theta, lower, upper) + log_abs, sign
 
     def sample_1d(self, key: PRNGKeyArray, theta: Array) -> Float[Array, " d"]:
@@ -90,6 +88,14 @@ class ExponentialBasis(IntervalBasis):
         """The functions on some coordinates."""
         where = jnp.asarray(kept)
         return ExponentialBasis(self.rate[:, where], *([end[c] for c in kept] for end in self.ends))
+
+    def rebuilt(self, theta: Array) -> tuple[ExponentialBasis, Array]:
+        """Functions with these rates."""
+        return eqx.tree_at(lambda b: b.rate, self, theta), jnp.zeros(theta.shape[0])
+
+    def power(self, theta: Array, exponent: float) -> Array:
+        """Rates scale."""
+        return exponent * theta
 
 
 def exponential_log_integral(rate: Array, lower: Array, upper: Array) -> Array:
@@ -108,40 +114,24 @@ def sample_exponential(share: Array, rate: Array, lower: Array, upper: Array) ->
     return jnp.where(rate > 0, upper - width * fraction, lower + width * fraction)
 
 
-def langevin(z: Array) -> Array:
-    """Coth z - 1/z, the mean of exp(z t) on [-1, 1]."""
-    small = jnp.abs(z) < 0.5
-    safe = jnp.where(small, 1.0, z)
-    square = jnp.where(small, z, 0.0) ** 2
-    series = jnp.zeros_like(square)
-    for coefficient in (_LANGEVIN[k] for k in range(len(_LANGEVIN) - 1, -1, -1)):
-        series = series * square + coefficient
-    return jnp.where(small, z * series, 1.0 / jnp.tanh(safe) - 1.0 / safe)
+def tilted_moment(z: Array, power: int) -> Array:
+    """E[t^power] under the density proportional to exp(z t) on [-1, 1], power up to 4.
+
+    By parts, E_p = (1 or coth z) - p E_(p-1) / z; near zero, where that cancels, a ratio of series of positive terms.
+    """
+    size = jnp.abs(z)
+    small = size < 2.0
+    safe, near = jnp.where(small, 2.0, size), jnp.where(small, size, 0.0)
+    large = jnp.ones_like(safe)
+    for p in range(1, power + 1):
+        large = (1.0 if p % 2 == 0 else 1.0 / jnp.tanh(safe)) - p * large / safe
+    series = _power_series(near, power) / _power_series(near, 0)
+    return jnp.where(small, series, large) * (jnp.sign(z) if power % 2 else 1.0)
 
 
-def langevin_slope(z: Array) -> Array:
-    """The derivative 1/z^2 - 1/sinh(z)^2, the variance of exp(z t) on [-1, 1]."""
-    small = jnp.abs(z) < 0.5
-    safe = jnp.where(small, 1.0, jnp.abs(z))
-    square = jnp.where(small, z, 0.0) ** 2
-    series = jnp.zeros_like(square)
-    for k in range(len(_LANGEVIN) - 1, -1, -1):
-        series = series * square + (2 * k + 1) * _LANGEVIN[k]
-    decay = jnp.exp(-2.0 * safe)
-    return jnp.where(small, series, 1.0 / safe**2 - 4.0 * decay / (1.0 - decay) ** 2)
-
-
-# coth z - 1/z = sum_k c_k z^(2k + 1), c_k = 2^(2k + 2) B_(2k + 2) / (2k + 2)!.
-_LANGEVIN = (
-    1 / 3,
-    -1 / 45,
-    2 / 945,
-    -1 / 4725,
-    2 / 93555,
-    -1382 / 638512875,
-    4 / 18243225,
-    -3617 / 162820783125,
-    87734 / 38979295480125,
-    -349222 / 1531329465290625,
-    310732 / 13447856940643125,
-)
+def _power_series(z: Array, power: int) -> Array:
+    """Int t^power exp(z t) dt on [-1, 1] for 0 <= z < 2: sum of 2 z^j / (j! (power + j + 1)), j + power even."""
+    total, start = jnp.zeros_like(z), power % 2
+    for j in range(start, start + 26, 2):
+        total = total + 2.0 / (math.factorial(j) * (power + j + 1)) * z**j
+    return total

@@ -14,7 +14,7 @@ from sosmarkov.bases.base import Basis, Terms
 from sosmarkov.bases.exponential import ExponentialBasis
 from sosmarkov.bases.interval import IntervalBasis, interval_ends
 from sosmarkov.bases.parametrise import with_row
-from sosmarkov.bases.product import log_and_sign
+from sosmarkov.bases.product import log_and_sign, shifted_moment
 from sosmarkov.checks import ArrayLike
 
 
@@ -80,31 +80,24 @@ class FourierBasis(IntervalBasis):
 
     def log_integral_1d(self, theta: FourierTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """Width times sin(z) / z times the cosine at the middle, z = frequency * width / 2."""
+        return self.log_moment_1d(theta, 0, lower, upper)
+
+    def log_moment_1d(
+        self, theta: FourierTheta, power: int, lower: Array | None, upper: Array | None
+    ) -> tuple[Array, Array]:
+        """Moments about the middle of the interval, shifted."""
         assert lower is not None
         assert upper is not None
-        return log_and_sign(jnp.mean(self._central(theta, lower, upper, 0), axis=-1))
-
-    def log_moment_1d(self, theta: FourierTheta, power: int) -> tuple[Array, Array]:
-        """Moments about the middle of the box, shifted."""
-        middle = (0.5 * (self.lower + self.upper))[:, None]
-        zeroth, first = (self._central(theta, *self.bounds(None, None), p) for p in (0, 1))
-        value = middle * zeroth + first
-        if power == 2:
-            second = self._central(theta, *self.bounds(None, None), 2)
-            value = middle**2 * zeroth + 2.0 * middle * first + second
-        return log_and_sign(jnp.mean(value, axis=-1))
-
-    @staticmethod
-    def _central(theta: FourierTheta, lower: Array, upper: Array, power: int) -> Array:
-        """Int (y - middle)^power cos(frequency y + phase) dy for each cosine."""
-        half = (0.5 * (upper - lower))[..., None]
-        at_middle = theta.frequency * (0.5 * (lower + upper))[..., None] + theta.phase
-        z = theta.frequency * half
-        if power == 0:
-            return 2.0 * half * _cosine_moment(z, 0) * jnp.cos(at_middle)
-        if power == 1:
-            return -2.0 * half**2 * _sine_moment(z) * jnp.sin(at_middle)
-        return 2.0 * half**3 * _cosine_moment(z, 2) * jnp.cos(at_middle)
+        middle, half = (0.5 * (lower + upper))[..., None], (0.5 * (upper - lower))[..., None]
+        at_middle, z = theta.frequency * middle + theta.phase, theta.frequency * half
+        # Int (y - middle)^j cos(frequency y + phase) dy / half^(j + 1): even powers keep the cosine, odd ones the sine.
+        central = [
+            2.0 * cosine_moment(z, j) * jnp.cos(at_middle)
+            if j % 2 == 0
+            else -2.0 * sine_moment(z, j) * jnp.sin(at_middle)
+            for j in range(power + 1)
+        ]
+        return log_and_sign(jnp.mean(half * shifted_moment(middle, half, central), axis=-1))
 
     def envelope(self) -> tuple[Basis, Terms]:
         """|cos| <= 1: constants with the functions' own scales."""
@@ -129,31 +122,28 @@ class FourierBasis(IntervalBasis):
         return FourierBasis(self.frequency[:, where], self.phase[:, where], *ends)
 
 
-def _series(z: Array, small: Array, first: int, shift: int) -> Array:
-    """sum_k t_k / (2k + shift), t_0 = 1, t_(k+1) = -t_k z^2 / ((2k + first) (2k + first + 1))."""
-    square = jnp.where(small, z, 0.0) ** 2
-    total = jnp.zeros_like(square)
-    term = jnp.ones_like(square)
-    for k in range(11):
+def _series(z: Array, first: int, shift: int) -> Array:
+    """sum_k t_k / (2k + shift), t_0 = 1, t_(k+1) = -t_k z^2 / ((2k + first) (2k + first + 1)), for |z| < 2."""
+    total, term = jnp.zeros_like(z), jnp.ones_like(z)
+    for k in range(14):
         total = total + term / (2 * k + shift)
-        term = -term * square / ((2 * k + first) * (2 * k + first + 1))
+        term = -term * z**2 / ((2 * k + first) * (2 * k + first + 1))
     return total
 
 
-def _cosine_moment(z: Array, power: int) -> Array:
-    """int_0^1 s^power cos(z s) ds for power 0 or 2, smooth through z = 0."""
-    small = jnp.abs(z) < 1.0
-    safe = jnp.where(small, 1.0, z)
-    if power == 0:
-        large = jnp.sin(safe) / safe
-    else:
-        large = jnp.sin(safe) / safe + 2.0 * jnp.cos(safe) / safe**2 - 2.0 * jnp.sin(safe) / safe**3
-    return jnp.where(small, _series(z, small, 1, power + 1), large)
+def cosine_moment(z: Array, power: int) -> Array:
+    """Int_0^1 s^power cos(z s) ds for an even power: by parts, or a series where that cancels."""
+    small = jnp.abs(z) < 2.0
+    safe, near = jnp.where(small, 2.0, z), jnp.where(small, z, 0.0)
+    large = jnp.sin(safe) / safe
+    if power > 0:
+        large = large - power / safe * sine_moment(safe, power - 1)
+    return jnp.where(small, _series(near, 1, power + 1), large)
 
 
-def _sine_moment(z: Array) -> Array:
-    """int_0^1 s sin(z s) ds, smooth through z = 0."""
-    small = jnp.abs(z) < 1.0
-    safe = jnp.where(small, 1.0, z)
-    large = jnp.sin(safe) / safe**2 - jnp.cos(safe) / safe
-    return jnp.where(small, z * _series(z, small, 2, 3), large)
+def sine_moment(z: Array, power: int) -> Array:
+    """Int_0^1 s^power sin(z s) ds for an odd power."""
+    small = jnp.abs(z) < 2.0
+    safe, near = jnp.where(small, 2.0, z), jnp.where(small, z, 0.0)
+    large = (power * cosine_moment(safe, power - 1) - jnp.cos(safe)) / safe
+    return jnp.where(small, near * _series(near, 2, power + 2), large)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -12,7 +13,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov import checks
 from sosmarkov.bases.parametrise import with_row
-from sosmarkov.bases.product import ProductBasis, log_and_sign, positive
+from sosmarkov.bases.product import ProductBasis, log_and_sign, positive, shifted_moment
 from sosmarkov.checks import ArrayLike
 from sosmarkov.special import log_normal_between
 
@@ -91,12 +92,16 @@ class GaussianBasis(ProductBasis):
         share = log_normal_between((lower - theta.mean) * root, (upper - theta.mean) * root)
         return positive(whole + share)
 
-    def log_moment_1d(self, theta: GaussianTheta, power: int) -> tuple[Array, Array]:
-        """Mean, or mean^2 + 1 / precision, times the integral."""
-        whole, _ = self.log_integral_1d(theta, None, None)
-        expected = theta.mean if power == 1 else theta.mean**2 + 1.0 / theta.precision
-        log_abs, sign = log_and_sign(expected)
-        return whole + log_abs, sign
+    def log_moment_1d(
+        self, theta: GaussianTheta, power: int, lower: Array | None, upper: Array | None
+    ) -> tuple[Array, Array]:
+        """E[(mean + std z)^power] times the integral, z standard normal, between the bounds where there are any."""
+        std = 1.0 / jnp.sqrt(theta.precision)
+        standard = _standard_moments(power)
+        if lower is not None and upper is not None:
+            standard = _truncated_moments((lower - theta.mean) / std, (upper - theta.mean) / std, power)
+        log_abs, sign = log_and_sign(shifted_moment(theta.mean, std, standard))
+        return self.log_integral_1d(theta, lower, upper)[0] + log_abs, sign
 
     def sample_1d(self, key: PRNGKeyArray, theta: GaussianTheta) -> Float[Array, " d"]:
         """A normal draw."""
@@ -113,3 +118,34 @@ class GaussianBasis(ProductBasis):
         """The kernels on some coordinates."""
         where = jnp.asarray(kept)
         return GaussianBasis(self.mean[:, where], jnp.exp(self.log_std[:, where]))
+
+    def rebuilt(self, theta: GaussianTheta) -> tuple[GaussianBasis, Array]:
+        """Kernels with these precisions and means."""
+        basis = eqx.tree_at(lambda b: (b.mean, b.log_std), self, (theta.mean, -0.5 * jnp.log(theta.precision)))
+        return basis, jnp.sum(theta.offset, axis=-1)
+
+    def power(self, theta: GaussianTheta, exponent: float) -> GaussianTheta:
+        """Precision and offset scale."""
+        return GaussianTheta(exponent * theta.precision, theta.mean, exponent * theta.offset)
+
+
+def _standard_moments(power: int) -> list[Array]:
+    """E[z^j] for j = 0, ..., power of a standard normal z."""
+    return [jnp.asarray(float(math.prod(range(1, j, 2))) if j % 2 == 0 else 0.0) for j in range(power + 1)]
+
+
+def _truncated_moments(a: Array, b: Array, power: int) -> list[Array]:
+    """E[z^j | a < z < b]: by parts, E_j = (j - 1) E_(j-2) + a^(j-1) r(a) - b^(j-1) r(b), r the density at an end."""
+    log_share = log_normal_between(a, b)
+
+    def end(t: Array) -> tuple[Array, Array]:
+        finite = jnp.isfinite(t)
+        t = jnp.where(finite, t, 0.0)
+        return t, jnp.where(finite, jnp.exp(-0.5 * t**2 - 0.5 * math.log(2.0 * math.pi) - log_share), 0.0)
+
+    (a, at_a), (b, at_b) = end(a), end(b)
+    found = [jnp.ones_like(log_share)]
+    for j in range(1, power + 1):
+        before = (j - 1) * found[j - 2] if j > 1 else 0.0
+        found.append(before + a ** (j - 1) * at_a - b ** (j - 1) * at_b)
+    return found

@@ -17,7 +17,8 @@ from sosmarkov.bases.full_table import FullTheta, inverse, log_pair_table, sweep
 from sosmarkov.bases.gaussian import GaussianBasis
 from sosmarkov.bases.parametrise import with_row
 from sosmarkov.checks import ArrayLike
-from sosmarkov.numerics import Quadrature, whitener
+from sosmarkov.numerics import Quadrature, Signed, whitener
+from sosmarkov.special import log_normal_between
 
 
 class FullGaussianBasis(Basis):
@@ -106,8 +107,12 @@ class FullGaussianBasis(Basis):
         return value, jnp.ones(())
 
     def log_integral(self, theta: FullTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
-        """Offset + d/2 log 2 pi - 1/2 log det precision."""
-        _refuse_box(lower, upper)
+        """Offset + d/2 log 2 pi - 1/2 log det precision; over an interval in one dimension."""
+        if lower is not None and upper is not None:
+            _require_line(self.dim)
+            root, mean = jnp.sqrt(theta.precision[..., 0, 0]), theta.mean[..., 0]
+            share = log_normal_between((lower[0] - mean) * root, (upper[0] - mean) * root)
+            return self.log_integral(theta, None, None)[0] + share, jnp.ones(())
         _, log_det = _inverse(theta.precision)
         value = theta.offset + 0.5 * (self.dim * jnp.log(2.0 * jnp.pi) - log_det)
         return value, jnp.ones(())
@@ -116,7 +121,9 @@ class FullGaussianBasis(Basis):
         self, left: Terms, right: Terms, lower: Array | None, upper: Array | None
     ) -> tuple[Array, Array]:
         """See `Basis.log_pair_table`."""
-        _refuse_box(lower, upper)
+        if lower is not None or upper is not None:
+            both = self.outer(left, right)
+            return self.log_integral(both.theta, lower, upper)[0] + both.log_scale, jnp.ones(())
         scale = left.log_scale[:, None] + right.log_scale
         return scale + log_pair_table(left.theta, right.theta), jnp.ones(())
 
@@ -125,14 +132,37 @@ class FullGaussianBasis(Basis):
         both = self.outer(left, right)
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), both)
 
-    def contract_moments(
+    def contract_powers(
         self,
         left: Terms,
         right: Terms,
         weights: Float[Array, "p q"],
+        powers: np.ndarray,
+        *,
         observable: Quadrature | None = None,
-    ) -> tuple[Array, Array]:
-        """See `Basis.contract_moments`."""
+        lower: Array | None = None,
+        upper: Array | None = None,
+    ) -> Float[Array, " k"]:
+        """See `Basis.contract_powers`: moments of one normal per pair of terms."""
+        if lower is not None or upper is not None:
+            raise ValueError(_BOXLESS)
+        mass, mean, covariance = self._pairs(left, right, observable)
+        mass = weights.reshape(-1) * mass
+        if powers.sum(axis=1).max() <= 2:
+            second = jnp.einsum("p,pij->ij", mass, covariance) + jnp.einsum("p,pi,pj->ij", mass, mean, mean)
+            tensors = [jnp.sum(mass), mass @ mean, second]
+            return jnp.stack([tensors[len(row)][tuple(row)] for row in map(_indices, powers)])
+        return jnp.stack([mass @ _normal_moment(mean, covariance, _indices(row)) for row in powers])
+
+    def power_table(
+        self, left: Terms, right: Terms, coordinate: int, observable: Quadrature | None = None
+    ) -> Float[Array, "p q"]:
+        """See `Basis.power_table`."""
+        mass, mean, _ = self._pairs(left, right, observable)
+        return (mass * mean[:, coordinate]).reshape(left.log_scale.shape[0], -1)
+
+    def _pairs(self, left: Terms, right: Terms, observable: Quadrature | None) -> tuple[Array, Array, Array]:
+        """Integral, mean and covariance of every product of two terms."""
         if observable is not None:
             raise ValueError(
                 "Expected an affine transform with a full-covariance basis: moments of other"
@@ -140,16 +170,20 @@ class FullGaussianBasis(Basis):
             )
         both = self._products(left, right)
         log_mass, _ = self.log_integral(both.theta, None, None)
-        mass = weights.reshape(-1) * jnp.exp(log_mass + both.log_scale)
-        mean = both.theta.mean
-        second = jnp.einsum("p,pij->ij", mass, _inverse(both.theta.precision)[0])
-        second = second + jnp.einsum("p,pi,pj->ij", mass, mean, mean)
-        return mass @ mean, second
+        return jnp.exp(log_mass + both.log_scale), both.theta.mean, _inverse(both.theta.precision)[0]
 
     def marginalise(
-        self, left: Terms, right: Terms, weights: Float[Array, "p q"], kept: tuple[int, ...]
+        self,
+        left: Terms,
+        right: Terms,
+        weights: Float[Array, "p q"],
+        kept: tuple[int, ...],
+        lower: Array | None = None,
+        upper: Array | None = None,
     ) -> tuple[Terms, Terms, Array]:
         """See `Basis.marginalise`: every product of two terms leaves its own Gaussian."""
+        if lower is not None or upper is not None:
+            raise ValueError(_BOXLESS)
         both = self._products(left, right)
         dropped = tuple(c for c in range(self.dim) if c not in kept)
         swept, log_det = sweep(_matrix_first(both.theta.precision), dropped)
@@ -162,6 +196,34 @@ class FullGaussianBasis(Basis):
         dim = len(kept)
         unit = FullTheta(jnp.zeros((1, dim, dim)), jnp.zeros((1, dim)), jnp.zeros(1))
         return Terms(theta, both.log_scale), Terms(unit, jnp.zeros(1)), weights.reshape(-1, 1)
+
+    @staticmethod
+    def inverse(precision: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
+        """Covariances of precisions, without LAPACK."""
+        return _inverse(precision)[0]
+
+    def slice(self, fixed: tuple[int, ...], values: Float[Array, " f"]) -> tuple[FullGaussianBasis, Signed]:
+        """See `Basis.slice`: precision P_kk, mean moved by -P_kk^-1 P_kf (values - mean_f)."""
+        f = np.asarray(fixed)
+        k = np.asarray([c for c in range(self.dim) if c not in fixed])
+        precision = self.natural().precision
+        P_kk, P_kf, P_ff = (precision[:, a[:, None], b] for a, b in ((k, k), (k, f), (f, f)))
+        away = values - self.mean[:, f]
+        push = _times(P_kf, away)
+        covariance, _ = _inverse(P_kk)
+        step = _times(covariance, push)
+        basis = FullGaussianBasis(self.mean[:, k] - step, covariance)
+        rest = jnp.sum(away * _times(P_ff, away), axis=-1) - jnp.sum(push * step, axis=-1)
+        log_abs = self.log_norm() - 0.5 * rest - basis.log_norm()
+        return basis, Signed(log_abs, jnp.ones_like(log_abs))
+
+    def rebuilt(self, theta: FullTheta) -> tuple[FullGaussianBasis, Array]:
+        """Kernels with these precisions and means."""
+        return FullGaussianBasis(theta.mean, _inverse(theta.precision)[0]), theta.offset
+
+    def power(self, theta: FullTheta, exponent: float) -> FullTheta:
+        """Precision and offset scale."""
+        return FullTheta(exponent * theta.precision, theta.mean, exponent * theta.offset)
 
     def envelope(self) -> tuple[Basis, Terms]:
         """See `Basis.envelope`."""
@@ -192,6 +254,23 @@ class FullGaussianBasis(Basis):
         return cls(basis.mean @ matrix.T + offset, matrix @ covariance @ matrix.T)
 
 
+def _indices(row: np.ndarray) -> list[int]:
+    """Coordinates, each as often as its power says."""
+    return [int(c) for c in np.repeat(np.arange(len(row)), row)]
+
+
+def _normal_moment(mean: Array, covariance: Array, indices: list[int]) -> Array:
+    """E[x_a x_b ...] of normals: by Stein's lemma E[x_a X] = m_a E[X] + sum_b S_ab E[X without x_b]."""
+    if not indices:
+        return jnp.ones(mean.shape[0])
+    first, *others = indices
+    total = mean[:, first] * _normal_moment(mean, covariance, others)
+    for position, other in enumerate(others):
+        without = others[:position] + others[position + 1 :]
+        total = total + covariance[:, first, other] * _normal_moment(mean, covariance, without)
+    return total
+
+
 @jax.jit
 def _raw_factor(covariance: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
     """B with B covariance B^T = I, lower triangular, logarithms on its diagonal."""
@@ -213,9 +292,12 @@ def _times(A: Array, v: Array) -> Array:
     return jnp.sum(A * v[..., None, :], axis=-1)
 
 
-def _refuse_box(lower: Array | None, upper: Array | None) -> None:
-    if lower is not None or upper is not None:
-        raise ValueError(
-            "Expected an axis-aligned basis for box integrals: full-covariance Gaussians have none in"
-            " closed form. Use basis 'gaussian', or integrate samples."
-        )
+_BOXLESS = (
+    "Expected an axis-aligned basis for box integrals: full-covariance Gaussians have none in"
+    " closed form. Use basis 'gaussian', or integrate samples."
+)
+
+
+def _require_line(dim: int) -> None:
+    if dim > 1:
+        raise ValueError(_BOXLESS)

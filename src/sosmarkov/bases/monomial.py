@@ -85,9 +85,9 @@ class MonomialBasis(IntervalBasis):
         bounded = exponential_log_integral(theta + 1.0, *logs)
         return positive(jnp.where(from_zero, (theta + 1.0) * logs[1] - jnp.log(theta + 1.0), bounded))
 
-    def log_moment_1d(self, theta: Array, power: int) -> tuple[Array, Array]:
+    def log_moment_1d(self, theta: Array, power: int, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """y^power raises the exponent."""
-        return self.log_integral_1d(theta + power, *self.bounds(None, None))
+        return self.log_integral_1d(theta + power, lower, upper)
 
     def sample_1d(self, key: PRNGKeyArray, theta: Array) -> Float[Array, " d"]:
         """Inverse distribution function, in log y where lower > 0."""
@@ -108,3 +108,11 @@ class MonomialBasis(IntervalBasis):
         """The functions on some coordinates."""
         where = jnp.asarray(kept)
         return MonomialBasis(self.exponent[:, where], *([end[c] for c in kept] for end in self.ends))
+
+    def rebuilt(self, theta: Array) -> tuple[MonomialBasis, Array]:
+        """Functions with these exponents."""
+        return MonomialBasis(theta, *self.ends), jnp.zeros(theta.shape[0])
+
+    def power(self, theta: Array, exponent: float) -> Array:
+        """Exponents scale."""
+        return exponent * theta

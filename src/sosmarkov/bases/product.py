@@ -6,8 +6,8 @@ functions on R^d: logarithms add up and signs multiply over coordinates.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from itertools import combinations
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from sosmarkov.bases.base import Basis, Terms, Theta
-from sosmarkov.numerics import Quadrature
+from sosmarkov.numerics import Quadrature, Signed
 
 
 class ProductBasis(Basis):
@@ -32,8 +32,8 @@ class ProductBasis(Basis):
         """log|int f| and sign per coordinate, over the domain or between bounds inside it."""
 
     @abstractmethod
-    def log_moment_1d(self, theta: Theta, power: int) -> tuple[Array, Array]:
-        """log|int y^power f dy| and sign per coordinate, over the domain, power 1 or 2."""
+    def log_moment_1d(self, theta: Theta, power: int, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
+        """log|int y^power f dy| and sign per coordinate, over the domain or between bounds, power up to 4."""
 
     @abstractmethod
     def sample_1d(self, key: PRNGKeyArray, theta: Theta) -> Float[Array, " d"]:
@@ -93,69 +93,93 @@ class ProductBasis(Basis):
         return Terms(theta, terms.log_scale)
 
     def marginalise(
-        self, left: Terms, right: Terms, weights: Float[Array, "p q"], kept: tuple[int, ...]
-    ) -> tuple[Terms, Terms, Array]:
-        """See `Basis.marginalise`: the dropped coordinates leave a number per pair of terms."""
-        dropped = tuple(c for c in range(self.dim) if c not in kept)
-        if dropped:
-            rest = self.restrict(dropped)
-            unscaled = [Terms(self.select(t, dropped).theta, jnp.zeros_like(t.log_scale)) for t in (left, right)]
-            weights = weights * rest.overlap(*unscaled)
-        return self.select(left, kept), self.select(right, kept), weights
-
-    def contract_moments(
         self,
         left: Terms,
         right: Terms,
         weights: Float[Array, "p q"],
+        kept: tuple[int, ...],
+        lower: Array | None = None,
+        upper: Array | None = None,
+    ) -> tuple[Terms, Terms, Array]:
+        """See `Basis.marginalise`: the dropped coordinates leave a number per pair of terms."""
+        dropped = tuple(c for c in range(self.dim) if c not in kept)
+        if dropped:
+            rest, where = self.restrict(dropped), np.asarray(dropped)
+            unscaled = [Terms(self.select(t, dropped).theta, jnp.zeros_like(t.log_scale)) for t in (left, right)]
+            low, high = (None if end is None else end[where] for end in (lower, upper))
+            weights = weights * rest.overlap(*unscaled, lower=low, upper=high)
+        return self.select(left, kept), self.select(right, kept), weights
+
+    def slice(self, fixed: tuple[int, ...], values: Float[Array, " f"]) -> tuple[Basis, Signed]:
+        """See `Basis.slice`: the fixed coordinates leave a number per function."""
+        basis = self.restrict(tuple(c for c in range(self.dim) if c not in fixed))
+        at_fixed = self.select(Terms(self.natural(), self.log_norm()), fixed)
+        log_abs, sign = _over_coordinates(*self.log_abs_1d(at_fixed.theta, values))
+        log_abs = log_abs + at_fixed.log_scale - basis.log_norm()
+        return basis, Signed(log_abs, jnp.broadcast_to(sign, log_abs.shape))
+
+    def contract_powers(
+        self,
+        left: Terms,
+        right: Terms,
+        weights: Float[Array, "p q"],
+        powers: np.ndarray,
+        *,
         observable: Quadrature | None = None,
-    ) -> tuple[Array, Array]:
-        """See `Basis.contract_moments`."""
-        theta = self.outer(left, right).theta
-        tables = [self.log_integral_1d(theta, *self.bounds(None, None))]
-        for power in (1, 2):
-            if observable is None:
-                tables.append(self.log_moment_1d(theta, power))
-            else:
-                tables.append(self._quadrature(left.theta, right.theta, observable, power))
+        lower: Array | None = None,
+        upper: Array | None = None,
+    ) -> Float[Array, " k"]:
+        """See `Basis.contract_powers`: tables of 1-D integrals, one a power and coordinate, multiplied."""
+        tables = [self._moments(left, right, p, observable, lower, upper) for p in range(int(powers.max()) + 1)]
         log_abs = jnp.stack([jnp.moveaxis(log, -1, 0) for log, _ in tables])
         signs = [jnp.broadcast_to(sign, log.shape) for log, sign in tables]
         sign = jnp.stack([jnp.moveaxis(table, -1, 0) for table in signs])
-        scale = left.log_scale[:, None] + right.log_scale
-
-        # One row of powers an integral: y_c is power 1 at c, y_c^2 power 2, y_b y_c power 1 at both.
-        d = self.dim
-        pairs = [(c, c) for c in range(d)] + list(combinations(range(d), 2))
-        powers = np.zeros((d + len(pairs), d), dtype=int)
-        powers[np.arange(d), np.arange(d)] = 1
-        for row, (b, c) in enumerate(pairs, start=d):
-            powers[row, b] += 1
-            powers[row, c] += 1
+        scale, every = left.log_scale[:, None] + right.log_scale, np.arange(self.dim)
 
         def integral(row: Array) -> Array:
-            chosen_log = log_abs[row, np.arange(d)]
-            chosen_sign = sign[row, np.arange(d)]
-            return jnp.sum(weights * jnp.prod(chosen_sign, axis=0) * jnp.exp(jnp.sum(chosen_log, axis=0) + scale))
+            total = jnp.exp(jnp.sum(log_abs[row, every], axis=0) + scale)
+            return jnp.sum(weights * jnp.prod(sign[row, every], axis=0) * total)
 
-        values = lax.map(integral, jnp.asarray(powers))
-        second = jnp.zeros((d, d), dtype=values.dtype)
-        rows, columns = np.array(pairs).T
-        second = second.at[rows, columns].set(values[d:]).at[columns, rows].set(values[d:])
-        return values[:d], second
+        return lax.map(integral, jnp.asarray(powers))
+
+    def power_table(
+        self, left: Terms, right: Terms, coordinate: int, observable: Quadrature | None = None
+    ) -> Float[Array, "p q"]:
+        """See `Basis.power_table`."""
+        log_abs, sign = self._moments(left, right, 0, observable, None, None)
+        first, first_sign = self._moments(left, right, 1, observable, None, None)
+        log_abs = log_abs.at[..., coordinate].set(first[..., coordinate])
+        sign = jnp.broadcast_to(sign, log_abs.shape)
+        sign = sign.at[..., coordinate].set(jnp.broadcast_to(first_sign, log_abs.shape)[..., coordinate])
+        total, sign = _over_coordinates(log_abs, sign)
+        return sign * jnp.exp(total + left.log_scale[:, None] + right.log_scale)
+
+    def _moments(
+        self,
+        left: Terms,
+        right: Terms,
+        power: int,
+        observable: Quadrature | None,
+        lower: Array | None,
+        upper: Array | None,
+    ) -> tuple[Array, Array]:
+        """Tables of 1-D integrals of y^power, or of an observable's, shape (P, Q, d)."""
+        if observable is not None and power > 0:
+            return self._quadrature(left.theta, right.theta, observable, power)
+        theta, ends = self.outer(left, right).theta, self.bounds(lower, upper)
+        return self.log_integral_1d(theta, *ends) if power == 0 else self.log_moment_1d(theta, power, *ends)
 
     def _quadrature(self, left: Theta, right: Theta, observable: Quadrature, power: int) -> tuple[Array, Array]:
         """Tables of int s(y)^power f_p f_q per coordinate, by matrix products over the nodes."""
 
         def at_nodes(theta: Theta) -> Array:
-            nodes = jnp.broadcast_to(observable.nodes[:, None], (observable.nodes.size, self.dim))
-
             def one(y: Array) -> Array:
                 log_abs, sign = self.log_abs_1d(theta, y)
                 return sign * jnp.exp(log_abs)
 
-            return jax.vmap(one)(nodes)
+            return jax.vmap(one)(observable.nodes)
 
-        weight = observable.weights[:, None] * observable.values**power
+        weight = observable.weights * observable.values**power
         table = jnp.einsum("tpd,td,tqd->pqd", at_nodes(left), weight, at_nodes(right))
         return log_and_sign(table)
 
@@ -165,6 +189,14 @@ def log_and_sign(value: Array) -> tuple[Array, Array]:
     zero = value == 0
     log_abs = jnp.log(jnp.abs(jnp.where(zero, 1.0, value)))
     return jnp.where(zero, -jnp.inf, log_abs), jnp.sign(value)
+
+
+def shifted_moment(centre: Array, scale: Array, moments: list[Array]) -> Array:
+    """E[(centre + scale t)^p] from E[t^0], ..., E[t^p]."""
+    power = len(moments) - 1
+    return sum(  # type: ignore[return-value]
+        math.comb(power, j) * centre ** (power - j) * scale**j * moment for j, moment in enumerate(moments)
+    )
 
 
 def positive(log_abs: Array) -> tuple[Array, Array]:

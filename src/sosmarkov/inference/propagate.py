@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import overload
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov.belief import Belief, KnownState, ProductBelief
+from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief
 from sosmarkov.forms import overlap_table
 from sosmarkov.transition import Transition
 
 
 def first_coefficients(transition: Transition, initial: Belief) -> Float[Array, " q"]:
-    """C_1 from the initial belief, which sits on a basis of its own, or from a known state."""
+    """C_1 from a belief g h, whose h may sit on a basis of its own, from a mixture of such, or from a known state."""
     if isinstance(initial, KnownState):
         y, _ = transition.transform.forward(initial.state)
         return transition.form_from(y).coefficients
     if isinstance(initial, ProductBelief):
         # g is absent on purpose: the belief multiplies by it and the transition divides by it, so it
         # cancels inside the integral.
-        return transition.kernel.push(overlap_table(transition.g, initial.h) @ initial.h.coefficients)
+        table = overlap_table(transition.g, initial.h, initial.lower, initial.upper)
+        return transition.kernel.push(table @ initial.h.coefficients)
+    if isinstance(initial, MixtureBelief):
+        reached = jnp.stack([first_coefficients(transition, member) for member in initial.members])
+        return initial.weights @ reached
     raise ValueError(f"Expected a belief of this process or a known state to start from, got {type(initial).__name__}.")
 
 
@@ -70,3 +77,39 @@ def coefficients_at(transition: Transition, initial: Belief, k: int) -> Float[Ar
     """C_k for k >= 1 at a cost of log2(k) matrix products."""
     first = eqx.filter_jit(first_coefficients)(transition, initial)
     return _power_times(step_matrix(transition), first, jnp.asarray(k - 1))
+
+
+@eqx.filter_jit
+def belief_from(transition: Transition, coefficients: Float[Array, " q"]) -> ProductBelief:
+    """The belief g h with these coefficients of h over the terms of psi."""
+    h = transition.kernel.form(transition.psi, coefficients)
+    return ProductBelief(g=transition.g, h=h, transform=transition.transform)
+
+
+class Beliefs(eqx.Module, Sequence[Belief]):
+    """Beliefs at steps 0, 1, ..., K; each is made when it is asked for."""
+
+    initial: Belief
+    transition: Transition
+    coefficients: Float[Array, "k q"]
+
+    def __len__(self) -> int:
+        """K + 1."""
+        return self.coefficients.shape[0] + 1
+
+    @overload
+    def __getitem__(self, index: int) -> Belief: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Belief]: ...
+
+    def __getitem__(self, index: int | slice) -> Belief | list[Belief]:
+        """The belief at a step, or a list of them for a slice."""
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        k = range(len(self))[index]
+        return self.initial if k == 0 else belief_from(self.transition, self.coefficients[k - 1])
+
+    def __iter__(self) -> Iterator[Belief]:
+        """From the first to the last step."""
+        return (self[k] for k in range(len(self)))

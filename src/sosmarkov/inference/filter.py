@@ -1,0 +1,203 @@
+"""Bayesian filtering, exactly: p(x_k | o_0, ..., o_k) and the evidence, one linear map per reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float
+
+from sosmarkov import checks
+from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief, normalised
+from sosmarkov.forms import Form, multiplied
+from sosmarkov.inference.propagate import Beliefs, belief_from, first_coefficients
+from sosmarkov.inference.weigh import Weigher, make_weigher
+from sosmarkov.sensors import Reading, Sensor, log_likelihood
+from sosmarkov.transition import Transition
+
+
+class Updated(NamedTuple):
+    """What one reading made of a belief.
+
+    Attributes:
+        belief: p(x | o).
+        log_evidence: Log p(o).
+    """
+
+    belief: Belief
+    log_evidence: Float[Array, ""]
+
+
+class Posteriors(eqx.Module, Sequence[Belief]):
+    """Beliefs after the reading at their own step; each is made when it is asked for."""
+
+    predicted: Beliefs
+    sensor: Sensor
+    observations: Float[Array, "t ..."]
+
+    def __len__(self) -> int:
+        """As many as there are readings."""
+        return len(self.predicted)
+
+    @overload
+    def __getitem__(self, index: int) -> Belief: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Belief]: ...
+
+    def __getitem__(self, index: int | slice) -> Belief | list[Belief]:
+        """The belief at a step, or a list of them for a slice."""
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        k = range(len(self))[index]
+        return update(self.predicted[k], self.observations[k], self.sensor).belief
+
+    def __iter__(self) -> Iterator[Belief]:
+        """From the first to the last step."""
+        return (self[k] for k in range(len(self)))
+
+
+class FilterResult(eqx.Module):
+    """What filtering found.
+
+    Attributes:
+        predicted: p(x_k | o_0, ..., o_(k-1)) for k = 0, ..., T - 1.
+        beliefs: p(x_k | o_0, ..., o_k).
+        log_evidences: Log p(o_k | o_0, ..., o_(k-1)), shape (T,); zero where a reading is missing.
+    """
+
+    predicted: Beliefs
+    beliefs: Posteriors
+    log_evidences: Float[Array, " t"]
+
+    @property
+    def log_evidence(self) -> Float[Array, ""]:
+        """Log p(o_0, ..., o_(T-1))."""
+        return jnp.sum(self.log_evidences)
+
+
+def update(belief: Belief, observation: Array, sensor: Sensor) -> Updated:
+    """Bayes' rule for one reading: p(x | o) is proportional to p(x) l(o | x)."""
+    skip = checks.is_concrete(observation) and bool(sensor.missing(observation))
+    found, log_evidence = _update(belief, observation, sensor, skip)
+    _require_possible(log_evidence)
+    return Updated(found, log_evidence)
+
+
+@eqx.filter_jit
+def _update(belief: Belief, observation: Array, sensor: Sensor, skip: bool) -> tuple[Belief, Array]:
+    if skip:
+        return belief, jnp.zeros(())
+    if isinstance(belief, KnownState):
+        raise ValueError("Expected a belief with a density to update, got a known state: no reading changes it.")
+    members = _members(belief)
+    found, log_weights = [], []
+    for log_prior, member in members:
+        for weight, part in sensor.parts():
+            reading = part.reading(observation, member.basis, member.transform)
+            log_mass, after = _apply(member, reading)
+            found.append(after)
+            log_weights.append(log_prior + jnp.log(weight) + log_mass)
+    total = jax.nn.logsumexp(jnp.stack(log_weights))
+    if len(found) == 1:
+        return found[0], total
+    return MixtureBelief(found, jnp.exp(jnp.stack(log_weights) - total)), total
+
+
+def _members(belief: Belief) -> list[tuple[Array, ProductBelief]]:
+    if isinstance(belief, ProductBelief):
+        return [(jnp.zeros(()), belief)]
+    if isinstance(belief, MixtureBelief) and all(isinstance(member, ProductBelief) for member in belief.members):
+        return list(zip(jnp.log(belief.weights), belief.members, strict=True))  # type: ignore[arg-type]
+    raise ValueError(f"Expected a belief of a process to update, got {type(belief).__name__}.")
+
+
+def _apply(belief: ProductBelief, reading: Reading) -> tuple[Array, ProductBelief]:
+    """The log of int p l, and the normalised product."""
+    h, log_factor = times(belief.h, reading)
+    lower, upper = belief.lower, belief.upper
+    if reading.lower is not None and reading.upper is not None:
+        lower = reading.lower if lower is None else jnp.maximum(lower, reading.lower)
+        upper = reading.upper if upper is None else jnp.minimum(upper, reading.upper)
+    log_mass, found = normalised(ProductBelief(g=belief.g, h=h, transform=belief.transform, lower=lower, upper=upper))
+    return log_mass + log_factor, found
+
+
+def times(h: Form, reading: Reading) -> tuple[Form, Array]:
+    """H l without the reading's box, up to the exponential of the second result."""
+    log_factor = jnp.zeros(())
+    if reading.term is not None:
+        h, log_factor = h.times_term(reading.term)
+    return (h if reading.form is None else multiplied(h, reading.form)), log_factor
+
+
+def _require_possible(log_evidence: Array) -> None:
+    if checks.is_concrete(log_evidence) and not np.all(np.asarray(log_evidence) > -np.inf):
+        raise ValueError(
+            "Expected readings that are possible under the process, got one of probability zero: an interval outside"
+            " of where the process can be. Widen it, or mark the reading as missing (NaN)."
+        )
+
+
+def filter_observations(transition: Transition, initial: Belief, observations: Array, sensor: Sensor) -> FilterResult:
+    """All readings of a sequence; row k belongs to x_k."""
+    coefficients, log_evidences = forward(transition, initial, observations, sensor)
+    _require_possible(log_evidences)
+    predicted = Beliefs(initial, transition, coefficients)
+    return FilterResult(predicted, Posteriors(predicted, sensor, observations), log_evidences)
+
+
+@eqx.filter_jit
+def forward(transition: Transition, initial: Belief, observations: Array, sensor: Sensor) -> tuple[Array, Array]:
+    """Coefficients of the predicted beliefs at k = 1, ..., T - 1, and the evidence of every reading."""
+    C, first = first_step(transition, initial, observations[0], sensor)
+    steps = observations.shape[0] - 1
+    if steps == 0:
+        return jnp.zeros((0, transition.overlap.shape[1])), first[None]
+    weigher = make_weigher(sensor, transition.transform, transition.g, belief_from(transition, C).h)
+
+    def advance(C: Array, observation: Array) -> tuple[Array, tuple[Array, Array]]:
+        after, log_evidence = weigh_and_push(transition, weigher, C, observation)
+        return after, (C, log_evidence)
+
+    last, (coefficients, log_evidences) = lax.scan(advance, C, observations[1:-1])
+    # The last reading has no prediction after it.
+    _, log_evidence = weigh_and_push(transition, weigher, last, observations[-1])
+    return (
+        jnp.concatenate([coefficients, last[None]]),
+        jnp.concatenate([first[None], log_evidences, log_evidence[None]]),
+    )
+
+
+def weigh_and_push(transition: Transition, weigher: Weigher, C: Array, observation: Array) -> tuple[Array, Array]:
+    """C_(k+1) given o_k, and log p(o_k | before)."""
+    table = weigher(observation)
+    P = table.values @ C
+    mass = transition.g.coefficients @ P
+    return transition.kernel.push(P / mass), jnp.log(mass) + table.log_scale
+
+
+def first_step(transition: Transition, initial: Belief, observation: Array, sensor: Sensor) -> tuple[Array, Array]:
+    """C_1 given o_0, and log p(o_0)."""
+    if isinstance(initial, KnownState):
+        y, _ = transition.transform.forward(initial.state)
+        value = log_likelihood(sensor, observation, transition.phi, transition.transform, y)
+        return first_coefficients(transition, initial), jnp.where(sensor.missing(observation), 0.0, value)
+    total, masses = [], []
+    for log_prior, member in _members(initial):
+        table = make_weigher(sensor, transition.transform, transition.g, member.h)(observation)
+        if member.lower is not None:
+            raise ValueError(
+                "Expected an initial belief on the whole domain, got one on a box. Use predict and update."
+            )
+        P = table.values @ member.h.coefficients
+        mass = transition.g.coefficients @ P
+        total.append(transition.kernel.push(P / mass))
+        masses.append(log_prior + jnp.log(mass) + table.log_scale)
+    log_evidence = jax.nn.logsumexp(jnp.stack(masses))
+    return jnp.exp(jnp.stack(masses) - log_evidence) @ jnp.stack(total), log_evidence

@@ -1,0 +1,179 @@
+"""Smoothing, exactly: p(x_k | all readings), by the adjoint of the filter's recursion.
+
+What comes after step k is worth B_k(x) / g(x) to a state x, with B_k = phi^T (.) phi; the next message is
+B_k(x) = int f(x, x') l(o_(k+1) | x') B_(k+1)(x') dx'. A smoothed belief h_k l_k B_k is a product of two forms again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float, PRNGKeyArray
+
+from sosmarkov import checks, sampling
+from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief
+from sosmarkov.forms import Form
+from sosmarkov.inference.filter import FilterResult, filter_observations, times, update
+from sosmarkov.inference.propagate import Beliefs, belief_from
+from sosmarkov.inference.weigh import make_weigher, under
+from sosmarkov.sensors import Sensor
+from sosmarkov.transforms import to_data, to_model
+from sosmarkov.transition import Transition
+
+
+class SmoothedBeliefs(eqx.Module, Sequence[Belief]):
+    """Beliefs given all readings; each is made when it is asked for."""
+
+    predicted: Beliefs
+    sensor: Sensor
+    observations: Float[Array, "t ..."]
+    messages: Float[Array, "t p"]
+
+    def __len__(self) -> int:
+        """As many as there are readings."""
+        return len(self.predicted)
+
+    @overload
+    def __getitem__(self, index: int) -> Belief: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Belief]: ...
+
+    def __getitem__(self, index: int | slice) -> Belief | list[Belief]:
+        """The belief at a step, or a list of them for a slice."""
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        k = range(len(self))[index]
+        prior = self.predicted[k]
+        if isinstance(prior, KnownState):
+            return prior
+        seen = _with_message(prior, message_form(self.predicted.transition, self.messages[k]))
+        return update(seen, self.observations[k], self.sensor).belief
+
+    def __iter__(self) -> Iterator[Belief]:
+        """From the first to the last step."""
+        return (self[k] for k in range(len(self)))
+
+
+class SmoothResult(eqx.Module):
+    """What smoothing found.
+
+    Attributes:
+        filtered: The filter's own result.
+        beliefs: p(x_k | o_0, ..., o_(T-1)) for k = 0, ..., T - 1.
+    """
+
+    filtered: FilterResult
+    beliefs: SmoothedBeliefs
+
+    @property
+    def log_evidence(self) -> Float[Array, ""]:
+        """Log p(o_0, ..., o_(T-1))."""
+        return self.filtered.log_evidence
+
+    def sample(self, key: PRNGKeyArray, count: int = 1) -> Float[Array, "n t d"]:
+        """Whole trajectories given all readings: independent exact draws, shape (count, T, d).
+
+        x_0 from its smoothed belief, then x_(k+1) from the density proportional to f(x_k, .) l(o_(k+1) | .) B_(k+1).
+        """
+        beliefs = self.beliefs
+        transition = beliefs.predicted.transition
+        keys = jax.random.split(key, len(beliefs))
+        x = beliefs[0].sample(keys[0], checks.count(count, "count", 1))
+        path = [x]
+        for k in range(1, len(beliefs)):
+            skip = bool(beliefs.sensor.missing(beliefs.observations[k]))
+            observation = None if skip else beliefs.observations[k]
+            x = _next(transition, beliefs.sensor, keys[k], x, observation, beliefs.messages[k])
+            path.append(x)
+        return jnp.stack(path, axis=1)
+
+
+def smooth_observations(transition: Transition, initial: Belief, observations: Array, sensor: Sensor) -> SmoothResult:
+    """All readings of a sequence, seen from its end."""
+    filtered = filter_observations(transition, initial, observations, sensor)
+    messages = backward(transition, observations, sensor, filtered.log_evidences)
+    return SmoothResult(filtered, SmoothedBeliefs(filtered.predicted, sensor, observations, messages))
+
+
+@eqx.filter_jit
+def backward(transition: Transition, observations: Array, sensor: Sensor, log_evidences: Array) -> Float[Array, "t p"]:
+    """Coefficients of B_0, ..., B_(T-1) over phi's terms; the last is g.
+
+    Each is divided by the evidence of the reading it takes in, so that none grows or vanishes.
+    """
+    kernel, last = transition.kernel, transition.g.coefficients
+    if observations.shape[0] == 1:
+        return last[None]
+    h = belief_from(transition, jnp.zeros(transition.overlap.shape[1])).h
+    weigher = make_weigher(sensor, transition.transform, transition.g, h)
+
+    def retreat(b: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        observation, log_evidence = inputs
+        table = weigher(observation)
+        before = kernel.pull(b @ table.values) * jnp.exp(table.log_scale - log_evidence)
+        return before, before
+
+    _, messages = lax.scan(retreat, last, (observations[1:], log_evidences[1:]), reverse=True)
+    return jnp.concatenate([messages, last[None]])
+
+
+@eqx.filter_jit
+def message_form(transition: Transition, coefficients: Array) -> Form:
+    """B as a form over phi."""
+    return transition.kernel.form(transition.phi, coefficients)
+
+
+def _with_message(belief: Belief, message: Form) -> Belief:
+    """H B in the place of h g."""
+    if isinstance(belief, MixtureBelief):
+        raise ValueError("Expected one belief to start from, got a mixture: smooth from each of its members.")
+    assert isinstance(belief, ProductBelief)
+    return eqx.tree_at(lambda b: b.g, belief, message)
+
+
+@eqx.filter_jit
+def _next(
+    transition: Transition, sensor: Sensor, key: Array, x: Array, observation: Array | None, message: Array
+) -> Array:
+    """One draw of x' for each x, given what is read of x' and of what comes after it."""
+    B = message_form(transition, message)
+    choose, *keys = jax.random.split(key, len(sensor.parts()) + 1)
+    y, _ = to_model(transition.transform, x)
+    if observation is None:
+        drawn, _ = _draw_next(transition, keys[0], y, B, None)
+        return to_data(transition.transform, drawn)
+    found = []
+    for (weight, part), one in zip(sensor.parts(), keys, strict=True):
+        reading = part.reading(observation, transition.phi, transition.transform)
+        drawn, mass = _draw_next(transition, one, y, B, reading)
+        found.append((drawn, jnp.log(weight) + jnp.log(mass)))
+    which = jax.random.categorical(choose, jnp.stack([log_weight for _, log_weight in found], axis=1), axis=1)
+    drawn = jnp.stack([draws for draws, _ in found])[which, jnp.arange(len(y))]
+    return to_data(transition.transform, drawn)
+
+
+def _draw_next(transition: Transition, key: Array, y: Array, B: Form, reading) -> tuple[Array, Array]:
+    """Draws from f(y, .) l B for each y, and its integral."""
+    box = (None, None) if reading is None else (reading.lower, reading.upper)
+
+    def form(y: Array) -> tuple[Form, Array]:
+        h = transition.form_from(y)
+        return (h, jnp.zeros(())) if reading is None else times(h, reading)
+
+    envelope = sampling.make_envelope(B, form(y[0])[0])
+    h = transition.form_from(y[0])
+    table = B.basis.overlap(B.terms, h.terms) if reading is None else under(B.basis, B.terms, h.terms, reading)
+    worth = B.coefficients @ table
+
+    def one(inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        key, y = inputs
+        drawn = sampling.draw(key, B, form(y)[0], envelope, *box)
+        return drawn, worth @ transition.form_from(y).coefficients
+
+    return lax.map(one, (jax.random.split(key, len(y)), y), batch_size=min(1024, len(y)))

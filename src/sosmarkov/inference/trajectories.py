@@ -1,0 +1,177 @@
+"""Whole trajectories: their likelihood (gaps integrated out), draws of them, and the Chapman-Kolmogorov check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float, PRNGKeyArray
+
+from sosmarkov import checks
+from sosmarkov.belief import Belief, KnownState
+from sosmarkov.checks import ArrayLike
+from sosmarkov.inference.propagate import belief_from, coefficients_at, repeat, step
+from sosmarkov.inference.safety import Box, box_table
+from sosmarkov.transforms import to_model
+from sosmarkov.transition import Transition
+
+_BLOCK = 1024
+
+
+def gather(trajectories: ArrayLike | Sequence[ArrayLike], dim: int) -> list[np.ndarray]:
+    """Trajectories of shape (N, T, d), one of shape (T, d), or a list of them; whole rows of NaN are gaps."""
+    if not isinstance(trajectories, (list, tuple)):
+        array = np.asarray(checks.as_float(trajectories, "trajectories"))
+        trajectories = list(array) if array.ndim == 3 else [array]
+    found = [np.asarray(checks.as_float(one, "trajectories")) for one in trajectories]
+    for one in found:
+        if one.ndim != 2 or one.shape[1] != dim or len(one) == 0:
+            raise ValueError(f"Expected trajectories of shape (T, {dim}), got {one.shape}.")
+        if np.any(np.isinf(one)) or np.any(np.isnan(one).any(axis=1) != np.isnan(one).all(axis=1)):
+            raise ValueError(
+                "Expected finite states, or rows of NaN for gaps, got rows that are partly NaN or infinite."
+                " For states known in part use `process.filter`."
+            )
+    return found
+
+
+def log_likelihood(transition: Transition, initial: Belief, trajectories: list[np.ndarray]) -> Float[Array, " n"]:
+    """Log p of the states of each trajectory that are there: gaps of r steps by the r-step density."""
+    total = np.zeros(len(trajectories))
+    pairs: dict[int, list[tuple[int, np.ndarray, np.ndarray]]] = {}
+    for row, path in enumerate(trajectories):
+        seen = np.flatnonzero(~np.isnan(path[:, 0]))
+        for before, after in zip(seen[:-1], seen[1:], strict=True):
+            pairs.setdefault(int(after - before), []).append((row, path[before], path[after]))
+    for gap, group in pairs.items():
+        rows, x, x_next = (np.array(part) for part in zip(*group, strict=True))
+        one_step = gap == 1
+        values = (
+            transition.log_prob(x_next, x) if one_step else _after(transition, jnp.asarray(x), jnp.asarray(x_next), gap)
+        )
+        np.add.at(total, rows, np.asarray(values))
+    return jnp.asarray(total + _first_states(transition, initial, trajectories))
+
+
+def _first_states(transition: Transition, initial: Belief, trajectories: list[np.ndarray]) -> np.ndarray:
+    """Log-density of the first state that is there, at its own step."""
+    first = [int(np.argmax(~np.isnan(path[:, 0]))) for path in trajectories]
+    found = np.zeros(len(trajectories))
+    for k in set(first):
+        rows = [row for row, path in enumerate(trajectories) if first[row] == k and not np.isnan(path[k, 0])]
+        states = np.array([trajectories[row][k] for row in rows])
+        if not rows:
+            continue
+        if k == 0 and isinstance(initial, KnownState):
+            found[rows] = np.where(np.all(states == np.asarray(initial.state), axis=1), 0.0, -np.inf)
+            continue
+        belief = initial if k == 0 else belief_from(transition, coefficients_at(transition, initial, k))
+        found[rows] = np.asarray(belief.log_prob(states))
+    return found
+
+
+@eqx.filter_jit
+def _after(transition: Transition, x: Array, x_next: Array, gap: int) -> Array:
+    """Log p(x_next | x) over several steps."""
+    y, _ = to_model(transition.transform, x)
+    y_next, log_det = to_model(transition.transform, x_next)
+
+    def one(pair: tuple[Array, Array]) -> Array:
+        C = transition.form_from(pair[0]).coefficients
+        C = lax.fori_loop(0, gap - 1, lambda _, C: step(transition, C), C)
+        return belief_from(transition, C).log_prob_model(pair[1])
+
+    return lax.map(one, (y, y_next), batch_size=min(_BLOCK, len(y))) + log_det
+
+
+def draw(transition: Transition, initial: Belief, key: PRNGKeyArray, count: int, steps: int) -> Float[Array, "n k d"]:
+    """Independent trajectories x_0, ..., x_steps, shape (count, steps + 1, d)."""
+    keys = jax.random.split(key, steps + 1)
+    path = [initial.sample(keys[0], count)]
+    for one in keys[1:]:
+        path.append(transition.sample(one, path[-1]))
+    return jnp.stack(path, axis=1)
+
+
+class ChapmanKolmogorov(NamedTuple):
+    """Predicted and observed probabilities of going from one range of a coordinate to another.
+
+    Attributes:
+        steps: Shape (K,): 1, ..., K.
+        edges: Ends of the ranges, shape (B + 1,), the first -inf and the last inf.
+        predicted: P(x_(t+k) in range j | x_t as observed in range i), shape (K, B, B).
+        observed: Shares in the data, shape (K, B, B).
+        standard_error: Of the observed shares, shape (K, B, B).
+        coordinate: Which coordinate.
+    """
+
+    steps: np.ndarray
+    edges: np.ndarray
+    predicted: np.ndarray
+    observed: np.ndarray
+    standard_error: np.ndarray
+    coordinate: int
+
+
+def ck_test(
+    transition: Transition, trajectories: list[np.ndarray], steps: int, coordinate: int, ranges: int
+) -> ChapmanKolmogorov:
+    """Compare k-step predictions with data: starts as observed, so that only the dynamics are judged."""
+    starts, later = _windows(trajectories, steps)
+    if len(starts) < 10 * ranges:
+        raise ValueError(f"Expected at least {10 * ranges} stretches of {steps} steps, got {len(starts)}.")
+    inner = np.quantile(starts[:, coordinate], np.linspace(0, 1, ranges + 1)[1:-1])
+    edges = np.concatenate([[-np.inf], inner, [np.inf]])
+    where = np.searchsorted(inner, starts[:, coordinate])
+    reached = np.searchsorted(inner, later[:, :, coordinate])
+    functionals = _range_functionals(transition, edges, coordinate)
+    shape = (steps, ranges, ranges)
+    predicted, observed, error = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    for i in range(ranges):
+        chosen = where == i
+        C = _mean_coefficients(transition, jnp.asarray(starts[chosen]))
+        path = jnp.concatenate([C[None], repeat(transition, C, steps - 1)])
+        predicted[:, i] = np.asarray(path @ functionals.T)
+        for j in range(ranges):
+            share = np.mean(reached[chosen] == j, axis=0)
+            observed[:, i, j] = share
+            error[:, i, j] = np.sqrt(share * (1.0 - share) / np.sum(chosen))
+    return ChapmanKolmogorov(np.arange(1, steps + 1), edges, predicted, observed, error, coordinate)
+
+
+def _windows(trajectories: list[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """States that have `steps` states after them without a gap, and those."""
+    dim = trajectories[0].shape[1]
+    starts, later = [np.zeros((0, dim))], [np.zeros((0, steps, dim))]
+    for path in trajectories:
+        if len(path) <= steps:
+            continue
+        windows = np.lib.stride_tricks.sliding_window_view(path, steps + 1, axis=0).swapaxes(1, 2)
+        whole = windows[~np.isnan(windows).any(axis=(1, 2))]
+        starts.append(whole[:, 0])
+        later.append(whole[:, 1:])
+    return np.concatenate(starts), np.concatenate(later)
+
+
+@eqx.filter_jit
+def _mean_coefficients(transition: Transition, x: Array) -> Array:
+    """The mean over states of C_1 from each."""
+    y, _ = to_model(transition.transform, x)
+    return jnp.mean(lax.map(lambda y: transition.form_from(y).coefficients, y, batch_size=min(_BLOCK, len(y))), axis=0)
+
+
+def _range_functionals(transition: Transition, edges: np.ndarray, coordinate: int) -> Array:
+    """For each range, v with P(x_c in the range) = v . C."""
+    h = transition.kernel.form(transition.psi, jnp.ones(transition.overlap.shape[1]))
+    found = []
+    for low, high in zip(edges[:-1], edges[1:], strict=True):
+        ends = np.full((2, transition.dim), [[-np.inf], [np.inf]])
+        ends[:, coordinate] = low, high
+        box = Box(ends[0], ends[1], transition.dim)
+        found.append(eqx.filter_jit(lambda t, b: t.g.coefficients @ box_table(t, h, b))(transition, box))
+    return jnp.stack(found)

@@ -1,0 +1,127 @@
+"""Tables of overlaps under a reading: E_o[p, q] = int phi's term p, psi's term q, l(o | .) dy.
+
+A filter's forward step is P = E_o C, a smoother's backward step M = E_o^T b: all that a reading does is in the table.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from sosmarkov.bases import Basis, FullGaussianBasis, Terms
+from sosmarkov.forms import Form
+from sosmarkov.sensors import LinearReading, Reading, Sensor
+from sosmarkov.transforms import Transform
+
+
+class Weighed(NamedTuple):
+    """The table exp(log_scale) values."""
+
+    values: Float[Array, "p q"]
+    log_scale: Float[Array, ""]
+
+
+class Projections(eqx.Module):
+    """Of each product of two Gaussian terms, the mean and covariance of what a linear sensor reads.
+
+    With these, a reading costs one exponential per pair of terms instead of a table of integrals.
+    """
+
+    mean: Float[Array, "k p q"]
+    # Entries of the lower triangle that are not zero throughout, by (row, column).
+    covariance: dict[tuple[int, int], Float[Array, "p q"]]
+    read: LinearReading
+
+    def log_density(self, observation: Float[Array, " k"]) -> Float[Array, "p q"]:
+        """Log N(o; mean, covariance + noise) over what is there, by elimination; zero where nothing is."""
+        there = ~jnp.isnan(observation)
+        count = len(self.mean)
+        away = [jnp.where(there[i], observation[i] - self.mean[i], 0.0) for i in range(count)]
+        S = {(i, j): jnp.where(there[i] & there[j], entry, 0.0) for (i, j), entry in self.covariance.items()}
+        for i in range(count):
+            # A missing reading stands alone, with variance one.
+            S[i, i] = jnp.where(there[i], S[i, i] + self.read.std[i] ** 2, 1.0)
+        total = -0.5 * jnp.sum(there) * jnp.log(2.0 * jnp.pi)
+        for k in range(count):
+            total = total - 0.5 * (jnp.log(S[k, k]) + away[k] ** 2 / S[k, k])
+            for i in range(k + 1, count):
+                if (i, k) in S:
+                    share = S[i, k] / S[k, k]
+                    away[i] = away[i] - share * away[k]
+                    for j in range(k + 1, i + 1):
+                        if (j, k) in S:
+                            S[i, j] = S.get((i, j), 0.0) - share * S[j, k]
+        return total
+
+
+def project(basis: Basis, left: Terms, right: Terms, read: LinearReading) -> Projections:
+    """The projections of every product of a left and a right term."""
+    theta = basis.outer(left, right).theta
+    H, k = read.H, len(read.H)
+    if isinstance(basis, FullGaussianBasis):
+        covariance = basis.inverse(theta.precision)
+        entries = {(i, j): H[i] @ covariance @ H[j] for i in range(k) for j in range(i + 1)}
+    else:
+        entries = {(i, i): jnp.sum(H[i] ** 2 / theta.precision, axis=-1) for i in range(k)}
+    mean = jnp.stack([theta.mean @ row for row in H]) + read.offset[:, None, None]
+    return Projections(mean, entries, read)
+
+
+class Weigher(eqx.Module):
+    """Makes the tables of one sensor, for fixed terms on both sides."""
+
+    basis: Basis
+    transform: Transform
+    sensor: Sensor
+    left: Terms
+    right: Terms
+    plain: Float[Array, "p q"]
+    projections: tuple[Projections | None, ...]
+
+    def __call__(self, observation: Array) -> Weighed:
+        """The table under one reading."""
+        tables = [
+            self._part(weight, part, projected, observation)
+            for (weight, part), projected in zip(self.sensor.parts(), self.projections, strict=True)
+        ]
+        if len(tables) == 1:
+            return tables[0]
+        top = jnp.max(jnp.stack([table.log_scale for table in tables]))
+        return Weighed(sum(jnp.exp(t.log_scale - top) * t.values for t in tables), top)  # type: ignore[arg-type]
+
+    def _part(self, weight: Array, part: Sensor, projected: Projections | None, observation: Array) -> Weighed:
+        if projected is not None:
+            log_density = projected.log_density(observation)
+            top = jnp.max(log_density)
+            return Weighed(self.plain * jnp.exp(log_density - top), top + jnp.log(weight))
+        reading = part.reading(observation, self.basis, self.transform)
+        table = under(self.basis, self.left, self.right, reading)
+        if reading.form is not None:
+            table = jnp.where(part.missing(observation), self.plain, table)
+        return Weighed(table, jnp.log(weight))
+
+
+def make_weigher(sensor: Sensor, transform: Transform, g: Form, h: Form) -> Weigher:
+    """What weighs overlaps of g's terms with h's (whose coefficients are not read)."""
+    basis, left, right = g.basis, g.terms, h.terms
+    found = []
+    for _, part in sensor.parts():
+        read = part.linear(basis, transform)
+        found.append(None if read is None else project(basis, left, right, read))
+    return Weigher(basis, transform, sensor, left, right, basis.overlap(left, right), tuple(found))
+
+
+def under(basis: Basis, left: Terms, right: Terms, reading: Reading) -> Float[Array, "p q"]:
+    """Overlaps of two groups of terms under a reading, by the family's own integrals."""
+    if reading.term is not None:
+        one = jax.tree.map(lambda leaf: leaf[None], reading.term.theta)
+        right = Terms(basis.multiply(right.theta, one), right.log_scale + reading.term.log_scale)
+    box = {"lower": reading.lower, "upper": reading.upper}
+    if reading.form is None:
+        return basis.overlap(left, right, **box)
+    return basis.overlap(left, right, reading.form.terms, **box) @ reading.form.coefficients
