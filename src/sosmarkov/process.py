@@ -227,7 +227,10 @@ class MarkovProcess(eqx.Module):
         With `avoid`, the ends of a second box: and none of the states up to then in it.
         """
         target, steps = safety.Box(lower, upper, self.dim), checks.count(steps, "steps", 1)
-        shunned = None if avoid is None else safety.Box(*avoid, self.dim)
+        shunned = None
+        if avoid is not None:
+            box = safety.Box(avoid[0], avoid[1], self.dim)
+            shunned = box, target.shared(box)
         return safety.reach(self.transition, self._start(initial), target, shunned, steps)
 
     def mean_first_passage(

@@ -214,7 +214,7 @@ class MixtureSensor(Sensor):
 
     Args:
         sensors: Sensors that take readings of the same shape.
-        weights: Non-negative, scaled to sum to one.
+        weights: Positive, scaled to sum to one.
     """
 
     sensors: tuple[Sensor, ...]

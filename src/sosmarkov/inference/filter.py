@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,7 +14,7 @@ from jaxtyping import Float
 from sosmarkov import checks
 from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief, normalised
 from sosmarkov.forms import Form, multiplied
-from sosmarkov.inference.propagate import Beliefs, belief_from, first_coefficients
+from sosmarkov.inference.propagate import Beliefs, BeliefSequence, belief_from, first_coefficients
 from sosmarkov.inference.weigh import Weigher, make_weigher
 from sosmarkov.sensors import Reading, Sensor, log_likelihood
 from sosmarkov.transition import Transition
@@ -33,8 +32,8 @@ class Updated(NamedTuple):
     log_evidence: Float[Array, ""]
 
 
-class Posteriors(eqx.Module, Sequence[Belief]):
-    """Beliefs after the reading at their own step; each is made when it is asked for."""
+class Posteriors(BeliefSequence):
+    """Beliefs after the reading at their own step."""
 
     predicted: Beliefs
     sensor: Sensor
@@ -44,22 +43,10 @@ class Posteriors(eqx.Module, Sequence[Belief]):
         """As many as there are readings."""
         return len(self.predicted)
 
-    @overload
-    def __getitem__(self, index: int) -> Belief: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Belief]: ...
-
-    def __getitem__(self, index: int | slice) -> Belief | list[Belief]:
-        """The belief at a step, or a list of them for a slice."""
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        k = range(len(self))[index]
-        return update(self.predicted[k], self.observations[k], self.sensor).belief
-
-    def __iter__(self) -> Iterator[Belief]:
-        """From the first to the last step."""
-        return (self[k] for k in range(len(self)))
+    def at(self, k: int) -> Belief:
+        """The prediction, updated; no reading changes a known state."""
+        prior = self.predicted[k]
+        return prior if isinstance(prior, KnownState) else update(prior, self.observations[k], self.sensor).belief
 
 
 class FilterResult(eqx.Module):

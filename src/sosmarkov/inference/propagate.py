@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import overload
 
@@ -86,16 +87,15 @@ def belief_from(transition: Transition, coefficients: Float[Array, " q"]) -> Pro
     return ProductBelief(g=transition.g, h=h, transform=transition.transform)
 
 
-class Beliefs(eqx.Module, Sequence[Belief]):
-    """Beliefs at steps 0, 1, ..., K; each is made when it is asked for."""
+class BeliefSequence(eqx.Module, Sequence):
+    """Beliefs at steps 0, 1, ...; each is made when it is asked for."""
 
-    initial: Belief
-    transition: Transition
-    coefficients: Float[Array, "k q"]
+    @abstractmethod
+    def __len__(self) -> int: ...
 
-    def __len__(self) -> int:
-        """K + 1."""
-        return self.coefficients.shape[0] + 1
+    @abstractmethod
+    def at(self, k: int) -> Belief:
+        """The belief at one step."""
 
     @overload
     def __getitem__(self, index: int) -> Belief: ...
@@ -106,10 +106,25 @@ class Beliefs(eqx.Module, Sequence[Belief]):
     def __getitem__(self, index: int | slice) -> Belief | list[Belief]:
         """The belief at a step, or a list of them for a slice."""
         if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        k = range(len(self))[index]
-        return self.initial if k == 0 else belief_from(self.transition, self.coefficients[k - 1])
+            return [self.at(k) for k in range(*index.indices(len(self)))]
+        return self.at(range(len(self))[index])
 
     def __iter__(self) -> Iterator[Belief]:
         """From the first to the last step."""
-        return (self[k] for k in range(len(self)))
+        return (self.at(k) for k in range(len(self)))
+
+
+class Beliefs(BeliefSequence):
+    """Beliefs at steps 0, 1, ..., K of a process from its start."""
+
+    initial: Belief
+    transition: Transition
+    coefficients: Float[Array, "k q"]
+
+    def __len__(self) -> int:
+        """K + 1."""
+        return self.coefficients.shape[0] + 1
+
+    def at(self, k: int) -> Belief:
+        """The start, or the belief of the coefficients."""
+        return self.initial if k == 0 else belief_from(self.transition, self.coefficients[k - 1])

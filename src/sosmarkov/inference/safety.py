@@ -39,12 +39,9 @@ class Box(eqx.Module):
         self.bounded = tuple(int(c) for c in np.flatnonzero(finite))
 
     def shared(self, other: Box) -> Box:
-        """The box of what lies in both; empty where its ends cross."""
-        ends = jnp.maximum(self.lower, other.lower), jnp.minimum(self.upper, other.upper)
-        larger = self if len(self.bounded) >= len(other.bounded) else other
-        if set(self.bounded) | set(other.bounded) != set(larger.bounded):
-            larger = Box(jnp.zeros(len(ends[0])), jnp.ones(len(ends[0])), len(ends[0]))
-        return eqx.tree_at(lambda b: (b.lower, b.upper), larger, ends)
+        """The box of what lies in both; where there is nothing, its ends are equal."""
+        low, high = jnp.maximum(self.lower, other.lower), jnp.minimum(self.upper, other.upper)
+        return Box(low, jnp.maximum(low, high), len(low))
 
 
 def box_table(transition: Transition, h: Form, box: Box) -> Float[Array, "p q"]:
@@ -102,14 +99,19 @@ def stay(transition: Transition, initial: Belief, box: Box, steps: int) -> Float
 
 
 @eqx.filter_jit
-def reach(transition: Transition, initial: Belief, target: Box, avoid: Box | None, steps: int) -> Float[Array, " k"]:
-    """P(some x_j in the target, j = 1, ..., k, and none of x_1, ..., x_j in `avoid`) for k = 1, ..., steps."""
+def reach(
+    transition: Transition, initial: Belief, target: Box, avoid: tuple[Box, Box] | None, steps: int
+) -> Float[Array, " k"]:
+    """P(some x_j in the target, j = 1, ..., k, and none of x_1, ..., x_j in `avoid`) for k = 1, ..., steps.
+
+    `avoid` is the box to shun and what it shares with the target.
+    """
     h = _psi_form(transition)
     hit = box_table(transition, h, target)
     free = transition.overlap - hit
     if avoid is not None:
-        shared = box_table(transition, h, target.shared(avoid))
-        hit, free = hit - shared, free - box_table(transition, h, avoid) + shared
+        shunned, shared = (box_table(transition, h, box) for box in avoid)
+        hit, free = hit - shared, free - shunned + shared
     coefficients, _ = _killed(transition, initial, free, steps)
     return jnp.cumsum(coefficients @ (transition.g.coefficients @ hit))
 

@@ -6,9 +6,6 @@ B_k(x) = int f(x, x') l(o_(k+1) | x') B_(k+1)(x') dx'. A smoothed belief h_k l_k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import overload
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,15 +16,15 @@ from sosmarkov import checks, sampling
 from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief
 from sosmarkov.forms import Form
 from sosmarkov.inference.filter import FilterResult, filter_observations, times, update
-from sosmarkov.inference.propagate import Beliefs, belief_from
+from sosmarkov.inference.propagate import Beliefs, BeliefSequence, belief_from
 from sosmarkov.inference.weigh import make_weigher, under
 from sosmarkov.sensors import Sensor
 from sosmarkov.transforms import to_data, to_model
 from sosmarkov.transition import Transition
 
 
-class SmoothedBeliefs(eqx.Module, Sequence[Belief]):
-    """Beliefs given all readings; each is made when it is asked for."""
+class SmoothedBeliefs(BeliefSequence):
+    """Beliefs given all readings."""
 
     predicted: Beliefs
     sensor: Sensor
@@ -38,26 +35,13 @@ class SmoothedBeliefs(eqx.Module, Sequence[Belief]):
         """As many as there are readings."""
         return len(self.predicted)
 
-    @overload
-    def __getitem__(self, index: int) -> Belief: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Belief]: ...
-
-    def __getitem__(self, index: int | slice) -> Belief | list[Belief]:
-        """The belief at a step, or a list of them for a slice."""
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        k = range(len(self))[index]
+    def at(self, k: int) -> Belief:
+        """The prediction with what follows in the place of g, updated; no reading changes a known state."""
         prior = self.predicted[k]
         if isinstance(prior, KnownState):
             return prior
         seen = _with_message(prior, message_form(self.predicted.transition, self.messages[k]))
         return update(seen, self.observations[k], self.sensor).belief
-
-    def __iter__(self) -> Iterator[Belief]:
-        """From the first to the last step."""
-        return (self[k] for k in range(len(self)))
 
 
 class SmoothResult(eqx.Module):

@@ -106,7 +106,8 @@ class ChapmanKolmogorov(NamedTuple):
         edges: Ends of the ranges, shape (B + 1,), the first -inf and the last inf.
         predicted: P(x_(t+k) in range j | x_t as observed in range i), shape (K, B, B).
         observed: Shares in the data, shape (K, B, B).
-        standard_error: Of the observed shares, shape (K, B, B).
+        standard_error: Of the observed shares, shape (K, B, B), as if stretches that overlap were independent: too
+            small where they are not.
         coordinate: Which coordinate.
     """
 

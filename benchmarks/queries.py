@@ -1,0 +1,108 @@
+"""What answers cost beside a step of propagation, side by side in one run.
+
+A filter step (a Gaussian reading of one coordinate, and the step after it) against the same step without a reading;
+a 100 x 100 grid of a marginal of a 12-D belief. Part of `make bench`; `--quick` takes small sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sosmarkov as sm
+from sosmarkov.bench.environment import environment
+from sosmarkov.files import write_atomic
+from sosmarkov.inference import filter as filtering
+from sosmarkov.inference import propagate as propagation
+
+SIZES = [("gaussian", 1, 32), ("gaussian", 2, 25), ("gaussian", 6, 17), ("gaussian-full", 6, 17), ("gaussian", 12, 20),
+         ("gaussian-full", 12, 20)]  # fmt: skip
+QUICK = [("gaussian", 2, 5), ("gaussian-full", 2, 5)]
+READINGS, RANK = 200, 8
+
+
+def make_process(family: str, d: int, n: int, seed: int) -> sm.MarkovProcess:
+    """A random process of n functions in d dimensions."""
+    rng = np.random.default_rng(seed)
+
+    def basis() -> sm.Basis:
+        mean, std = rng.normal(size=(n, d)), 1.0 + rng.random((n, d))
+        if family == "gaussian":
+            return sm.GaussianBasis(mean, std)
+        root = 0.3 / np.sqrt(d) * rng.normal(size=(n, d, d)) + np.eye(d) * std[:, :, None]
+        return sm.FullGaussianBasis(mean, root @ np.swapaxes(root, 1, 2))
+
+    phi, psi = basis(), basis()
+    transition = sm.Transition(phi, psi, sm.Kraus(rng.normal(size=(n, n, RANK))))
+    return sm.MarkovProcess(transition, sm.SquaredForm(psi, np.eye(n)))
+
+
+def median_seconds(function: Callable[[], Any], repeats: int) -> float:
+    """After a first call that compiles."""
+    jax.block_until_ready(function())
+    seconds = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        jax.block_until_ready(function())
+        seconds.append(time.perf_counter() - begin)
+    return float(np.median(seconds))
+
+
+def filter_row(family: str, d: int, n: int, repeats: int, seed: int) -> dict[str, Any]:
+    """Seconds per step with and without readings, from runs of many steps."""
+    process = make_process(family, d, n, seed)
+    readings = jnp.asarray(np.random.default_rng(seed).normal(size=(READINGS, 1)))
+    sensor = sm.GaussianSensor([0], 0.5)
+    transition, start = process.transition, process.initial
+    plain = median_seconds(lambda: propagation.propagate(transition, start, READINGS), repeats) / READINGS
+    weighed = median_seconds(lambda: filtering.forward(transition, start, readings, sensor), repeats) / READINGS
+    return {"family": family, "d": d, "n": n, "step": plain, "filter_step": weighed, "ratio": weighed / plain}
+
+
+def marginal_row(family: str, d: int, n: int, repeats: int, seed: int) -> dict[str, Any]:
+    """Seconds for the density of two coordinates on a grid, the marginalisation included."""
+    process = make_process(family, d, n, seed)
+    line = np.linspace(-4.0, 4.0, 100)
+    grid = jnp.asarray(np.stack(np.meshgrid(line, line), axis=-1))
+    belief = process.propagate(3)[3]
+    ask = eqx.filter_jit(lambda belief, grid: belief.marginal([0, 1]).prob(grid))
+    return {"family": family, "d": d, "n": n, "grid": [100, 100],
+            "seconds": median_seconds(lambda: ask(belief, grid), min(repeats, 5))}  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes, seconds instead of minutes")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("results/bench_queries.json"))
+    options = parser.parse_args(arguments)
+    sizes = QUICK if options.quick else SIZES
+    content: dict[str, Any] = {"environment": environment() | {"seed": options.seed}, "filter": [], "marginal": []}
+    for family, d, n in sizes:
+        row = filter_row(family, d, n, options.repeats, options.seed)
+        content["filter"].append(row)
+        print(f"{family:<14} d={d:<2} n={n:<2}  step {1e3 * row['step']:7.3f} ms  with a reading"
+              f" {1e3 * row['filter_step']:7.3f} ms  ratio {row['ratio']:.2f}", flush=True)  # fmt: skip
+    for family, d, n in [size for size in sizes if options.quick or size[1] == 12]:
+        row = marginal_row(family, d, n, options.repeats, options.seed)
+        content["marginal"].append(row)
+        print(f"{family:<14} d={d:<2} n={n:<2}  100 x 100 grid of a 2-D marginal: {row['seconds']:.3f} s", flush=True)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(options.out, json.dumps(content, indent=1).encode())
+    print(f"written: {options.out}")
+    return content
+
+
+if __name__ == "__main__":
+    main()
