@@ -47,6 +47,22 @@ def test_the_process_built_by_hand_agrees_with_simulation(tmp_path, capsys):
     assert "after 10^6 steps" in capsys.readouterr().out
 
 
+def test_the_double_well_example_compares_its_long_run_with_what_is_known(tmp_path, capsys):
+    options = ["--count", "60", "--length", "20", "--size", "5", "--steps", "150"]
+    found = example("double_well")(["--out", str(tmp_path), *options])
+    assert 0 < found["timescale"] < 10 * found["timescale_true"]
+    assert np.isfinite(found["kl"])
+    assert (tmp_path / "double_well.png").stat().st_size > 10_000
+    assert "ck_test: predicted and observed" in capsys.readouterr().out
+
+
+def test_the_benchmark_of_answers_runs_at_small_size(tmp_path):
+    main = runpy.run_path(str(ROOT / "benchmarks" / "queries.py"))["main"]
+    found = main(["--quick", "--repeats", "1", "--out", str(tmp_path / "queries.json")])
+    assert json.loads((tmp_path / "queries.json").read_text())["filter"] == found["filter"]
+    assert len(found["filter"]) == len(found["marginal"]) == 2
+
+
 def test_the_benchmark_runs_at_small_size_and_agrees_with_the_dense_reference(tmp_path):
     script = ROOT / "benchmarks" / "core.py"
     out = tmp_path / "bench.json"

@@ -203,7 +203,7 @@ def _brackets(belief: Belief, mean: Array, std: Array, shares: Array) -> tuple[A
 
 
 def _halve(belief: Belief, low: Array, high: Array, shares: Array) -> Array:
-    def step(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         middle = 0.5 * (ends[0] + ends[1])
         under = belief.cdf(middle[:, None]) < shares
         return jnp.where(under, middle, ends[0]), jnp.where(under, ends[1], middle)
