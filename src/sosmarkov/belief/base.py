@@ -85,6 +85,10 @@ class Belief(eqx.Module):
     def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
         """Independent exact draws, shape (*shape, d)."""
 
+    def support(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """Ends of a box outside of which there is no density, shape (d,) each; infinite where there is none."""
+        return jnp.full(self.dim, -jnp.inf), jnp.full(self.dim, jnp.inf)
+
     # --- what follows from these ------------------------------------------------------------------
 
     def prob(self, x: ArrayLike) -> Float[Array, ...]:
@@ -106,7 +110,8 @@ class Belief(eqx.Module):
             raise ValueError(f"Expected shares strictly between 0 and 1, got {share}.")
         if coordinate is None and self.dim != 1:
             raise ValueError(f"Expected a coordinate to take quantiles of, for a belief over {self.dim}, got none.")
-        single = self if self.dim == 1 else self.marginal([coordinate])  # type: ignore[list-item]
+        (chosen,) = checks.coordinates(0 if coordinate is None else coordinate, self.dim)
+        single = self if self.dim == 1 else self.marginal([chosen])
         return _bisect(single, share.reshape(-1)).reshape(share.shape)
 
     def entropy(self, key: PRNGKeyArray, count: int = _DRAWS) -> Estimate:
@@ -125,6 +130,10 @@ class Belief(eqx.Module):
     ) -> Estimate:
         """The share of draws in one box: what remains where `probability` has no closed form."""
         lower, upper = checks.box(lower, upper, self.dim)
+        if lower.ndim != 1 or upper.ndim != 1:
+            raise ValueError(
+                f"Expected one box, got ends of shape {lower.shape} and {upper.shape}. Ask for one by one."
+            )
         x = self.sample(key, checks.count(count, "count", 2))
         inside = jnp.all((x > lower) & (x < upper), axis=-1)
         # Laplace's rule for the error, so that none or all inside does not look certain.
@@ -150,7 +159,8 @@ class Belief(eqx.Module):
             # Outside the domain the line search is told to turn back.
             return (float(found), np.asarray(slope)) if np.isfinite(found) else (1e300, np.zeros_like(x))
 
-        results = [minimize(ask, candidates[i], jac=True, method="L-BFGS-B") for i in order]
+        bounds = list(zip(*(np.asarray(end) for end in self.support()), strict=True))
+        results = [minimize(ask, candidates[i], jac=True, method="L-BFGS-B", bounds=bounds) for i in order]
         return jnp.asarray(min(results, key=lambda result: result.fun).x)
 
     def to_scipy(self) -> ScipyBelief:

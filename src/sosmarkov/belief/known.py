@@ -64,6 +64,10 @@ class KnownState(Belief):
         lower, upper = checks.box(lower, upper, self.dim)
         return jnp.all((self.state > lower) & (self.state < upper), axis=-1).astype(float)
 
+    def support(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """The state, twice."""
+        return self.state, self.state
+
     def cdf(self, x: ArrayLike) -> Float[Array, ...]:
         """One from the state on."""
         return jnp.all(self.state <= checks.box_end(x, self.dim, "x"), axis=-1).astype(float)

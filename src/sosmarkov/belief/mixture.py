@@ -79,11 +79,27 @@ class MixtureBelief(Belief):
         log_held = jnp.stack([member.marginal(list(at)).log_prob(fixed) for member in self.members])
         log_weights = jnp.log(self.weights) + log_held
         weights = jnp.exp(log_weights - jnp.max(log_weights))
-        return MixtureBelief([member.condition(values) for member in self.members], weights)
+        if not checks.is_concrete(weights):
+            return MixtureBelief([member.condition(values) for member in self.members], weights)
+        # A member that has no density there explains nothing.
+        held = [m for m in range(len(self.members)) if weights[m] > 0]
+        if not held:
+            raise ValueError(f"Expected values where the belief has a density, got {dict(at)}: there is none.")
+        return MixtureBelief([self.members[m].condition(values) for m in held], weights[jnp.asarray(held)])
 
     def probability(self, lower: ArrayLike, upper: ArrayLike) -> Float[Array, ...]:
         """P(lower < x < upper), for bounds of shape (..., d)."""
         return self._mean_of([member.probability(lower, upper) for member in self.members])
+
+    def cdf(self, x: ArrayLike) -> Float[Array, ...]:
+        """The mean of the members' own."""
+        return self._mean_of([member.cdf(x) for member in self.members])
+
+    def support(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """What holds every member's."""
+        ends = [member.support() for member in self.members]
+        lower, upper = (jnp.stack([end[side] for end in ends]) for side in (0, 1))
+        return jnp.min(lower, axis=0), jnp.max(upper, axis=0)
 
     def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
         """Independent exact draws: how many come from each member is drawn too."""

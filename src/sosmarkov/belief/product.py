@@ -78,17 +78,28 @@ class DensityBelief(Belief):
         lower, upper = checks.box(lower, upper, self.dim)
         if self._exact_boxes:
             return _boxes(self, lower, upper)
+        if self.dim == 1 and self._gaussian:
+            return self.marginal([0]).probability(lower, upper)
         if not (checks.is_concrete(lower) and checks.is_concrete(upper)):
             raise ValueError(f"Expected known bounds for {self._family_and_transform()}, got traced ones.")
-        finite = (np.isfinite(lower) | np.isfinite(upper)).reshape(-1, self.dim)
-        bounded = np.flatnonzero(np.any(finite, axis=0))
+        bounded = np.flatnonzero(np.any(((lower > -np.inf) | (upper < np.inf)).reshape(-1, self.dim), axis=0))
         if len(bounded) == 0:
             return jnp.broadcast_to(self.mass(), np.broadcast_shapes(lower.shape, upper.shape)[:-1])
-        if len(bounded) == 1 and self.dim > 1 and self._gaussian:
+        if len(bounded) == 1 and self._gaussian:
             return self.marginal(bounded.tolist()).probability(lower[..., bounded], upper[..., bounded])
+        if np.all(np.any(lower >= upper, axis=-1)):
+            return jnp.zeros(np.broadcast_shapes(lower.shape, upper.shape)[:-1])
         return estimated_probability(
             self, lower, upper, f"Boxes have no closed form for {self._family_and_transform()}."
         )
+
+    def support(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """The domain, or the belief's own box, in data space; all of it under a transform that mixes coordinates."""
+        if not self.transform.coordinatewise:
+            return super().support()
+        sum_ = self.expansion()
+        ends = integrals.intersection(sum_, jnp.asarray(sum_.basis.lower), jnp.asarray(sum_.basis.upper))
+        return self.transform.inverse(ends[0]), self.transform.inverse(ends[1])
 
     def overlap(self, other: DensityBelief) -> Float[Array, ""]:
         """Int p q, in closed form for beliefs of one family under the same affine transform.
@@ -98,10 +109,13 @@ class DensityBelief(Belief):
         return integrals.overlap(self.expansion(), other.expansion(), self.transform, other.transform)
 
     def l2_distance(self, other: DensityBelief) -> Float[Array, ""]:
-        """(int (p - q)^2)^(1/2), in closed form where `overlap` is."""
+        """(int (p - q)^2)^(1/2), in closed form where `overlap` is.
+
+        To about 1e-8 of the densities' own norms: where rounding leaves less than nothing of the square, zero.
+        """
         both = [(self, self), (self, other), (other, other)]
         pp, pq, qq = (one.overlap(two) for one, two in both)
-        return jnp.sqrt(pp - 2.0 * pq + qq)
+        return jnp.sqrt(jnp.maximum(pp - 2.0 * pq + qq, 0.0))
 
     @property
     def _gaussian(self) -> bool:
@@ -180,7 +194,7 @@ class ProductBelief(DensityBelief):
     def in_data_space(self) -> ProductBelief:
         """Gaussian kernels stay Gaussian under affine maps; other families do not stay products."""
         matrix, offset, _ = self.transform.split()
-        if not self._gaussian:
+        if not self._gaussian or self.lower is not None:
             raise ValueError(
                 "Expected a coordinate-wise transform, or Gaussian functions under an affine one, for a"
                 f" marginal in closed form; got family {self.g.basis.family} under {self.transform}."
