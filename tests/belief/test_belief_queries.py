@@ -40,7 +40,8 @@ ROOMS = {
     "affine": Room(-16.0, 16.0, (-1.0, 1.2), 0.4, 16),
     "gaussian_cdf": Room(-14.0, 14.0, (-1.0, 1.2), 0.4, 14),
 }
-CASES = [(*names, 2, "identity") for names in COVER]
+# Beta is asked in two dimensions under a Gaussian CDF below: its incomplete integrals take longest to compile.
+CASES = [(*names, 2, "identity") for names in COVER if EXHAUSTIVE or names != ("beta", "paired")]
 CASES += [("gaussian", "kraus", 1, "identity"), ("beta", "paired", 1, "identity")]
 CASES += [(*names, 1, "identity") for names in COVER if EXHAUSTIVE and names not in (COVER[0], ("beta", "paired"))]
 CASES += [

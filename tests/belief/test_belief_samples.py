@@ -11,10 +11,10 @@ from scipy.interpolate import PchipInterpolator
 from scipy.stats import kstest
 
 import sosmarkov as sm
-from tables import COMBINATIONS, TRANSFORMS, make_process
+from tables import COMBINATIONS, COVER, EXHAUSTIVE, TRANSFORMS, make_process
 
-# Every family with every coupling on a line, and one of them as a marginal of two coordinates.
-LINES = [(*names, 1) for names in COMBINATIONS] + [("gaussian", "kraus", 2)]
+# Every family and every coupling on a line (each with each where there is time), and a marginal of two coordinates.
+LINES = [(*names, 1) for names in (COMBINATIONS if EXHAUSTIVE else COVER)] + [("gaussian", "kraus", 2)]
 
 
 @pytest.mark.parametrize(("family", "coupling", "d"), LINES)
