@@ -18,6 +18,9 @@ exhaustive: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/core.py $(ARGS)
+	$(BIN)/python benchmarks/queries.py $(ARGS)
+	$(BIN)/python benchmarks/linear_gaussian.py $(ARGS)
+	$(BIN)/python benchmarks/streaming.py $(ARGS)
 	$(BIN)/python benchmarks/page.py
 
 format: $(STAMP)

@@ -2,7 +2,9 @@
 
 import gc
 import os
+from pathlib import Path
 
+import jax
 from hypothesis import settings
 
 # Nearly all of a test's time is compilation, and nearly all of that LLVM's optimisation: the tests translate the
@@ -20,3 +22,15 @@ settings.load_profile("exact")
 def pytest_collection_finish():
     # What is imported stays: the collector need not walk it again for every few thousand objects that tracing makes.
     gc.freeze()
+
+
+# Every compiled program keeps memory mappings, of which a process may have 65,530 by default on Linux: with about this
+# many left to go, the programs of past tests are dropped.
+MOST_MAPPINGS = 30_000
+
+
+def pytest_runtest_teardown(nextitem):
+    mappings = Path("/proc/self/maps")
+    if nextitem is not None and mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()

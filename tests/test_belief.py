@@ -173,48 +173,6 @@ def test_moments_under_a_gaussian_cdf_match_quadrature_in_data_space(name):
             belief.marginal(0)
 
 
-@eqx.filter_jit
-def ask_about_pairs(process, x):
-    """Log p_1(x_0) p(x_1 | x_0) at pairs."""
-    return process.propagate(1)[1].log_prob(x[:, 0]) + process.transition.log_prob(x[:, 1], x[:, 0])
-
-
-def test_six_dimensional_answers_match_a_million_independent_draws():
-    # The kernel is simulated without any closed form: pairs (x1, x2) of plain normal draws, weighted by
-    # p1(x1) p(x2 | x1) / q(x1, x2), follow the process at k = 2; only densities are evaluated.
-    process = make_process("gaussian", "kraus", 6, seed=5, n=6)
-    belief = process.propagate(2)[2]
-    rng = np.random.default_rng(0)
-    count, width = 100_000, 1.9
-    weights, states = [], []
-    for _ in range(10):
-        x = width * rng.normal(size=(count, 2, 6))
-        log_q = -0.5 * np.sum((x / width) ** 2, axis=(1, 2)) - 12 * np.log(width * np.sqrt(2 * np.pi))
-        weights.append(np.exp(np.asarray(ask_about_pairs(process, jnp.asarray(x))) - log_q))
-        states.append(x[:, 1])
-    w, x = np.concatenate(weights), np.concatenate(states)
-
-    def agrees(values, expected):
-        """The weighted mean within 4.5 standard errors, for each column of values."""
-        away = values - expected
-        estimate = w @ away / w.sum()
-        error = np.sqrt(w**2 @ (away - estimate) ** 2) / w.sum()
-        assert np.all(np.abs(estimate) < 4.5 * error)
-        assert np.all(error < 0.05)
-
-    assert abs(np.mean(w) - 1.0) < 4.5 * np.std(w) / np.sqrt(len(w))
-    mean, covariance = np.asarray(belief.mean()), np.asarray(belief.covariance())
-    agrees(x, mean)
-    centred = x - mean
-    rows, columns = np.triu_indices(6)
-    agrees(centred[:, rows] * centred[:, columns], covariance[rows, columns])
-    nodes, node_weights = oracles.gauss_legendre(-0.7, 0.7, 1)
-    points, product = oracles.tensor(nodes, node_weights, 2)
-    for kept in ([2, 4], [5, 0]):
-        inside = np.all(np.abs(x[:, kept]) < 0.7, axis=1).astype(float)
-        agrees(inside, product @ np.asarray(belief.marginal(kept).prob(points)))
-
-
 def test_known_state():
     process = make_process("gaussian", "kraus", 2, seed=0)
     belief = sm.KnownState([0.5, -1.0])

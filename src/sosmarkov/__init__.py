@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sosmarkov.ensemble import Ensemble
     from sosmarkov.forms import LinearForm, PlainConditional, SquaredForm
     from sosmarkov.inference.filter import FilterResult
-    from sosmarkov.inference.propagate import Beliefs
+    from sosmarkov.inference.propagate import Beliefs, BeliefSequence
     from sosmarkov.inference.smooth import SmoothResult
     from sosmarkov.inference.trajectories import ChapmanKolmogorov
     from sosmarkov.learning.fit import fit
@@ -63,7 +63,7 @@ _ROOMS = {
     "learning.stream": ("open_trajectories",),
     "learning.tune": ("Tuned", "tune"),
     "inference.filter": ("FilterResult",),
-    "inference.propagate": ("Beliefs",),
+    "inference.propagate": ("BeliefSequence", "Beliefs"),
     "inference.smooth": ("SmoothResult",),
     "inference.trajectories": ("ChapmanKolmogorov",),
     "process": ("MarkovProcess",),

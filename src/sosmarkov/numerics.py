@@ -68,6 +68,11 @@ class Signed(NamedTuple):
         return Scaled(self.sign * jnp.exp(self.log_abs - top), top[..., 0])
 
 
+def within(y: Float[Array, "*b d"], lower: Array | None, upper: Array | None) -> Array:
+    """Whether points lie strictly inside a box; everywhere where there is none."""
+    return jnp.asarray(True) if lower is None or upper is None else jnp.all((y > lower) & (y < upper), axis=-1)
+
+
 class Quadrature(NamedTuple):
     """Nodes and weights in each coordinate of model space, and the values of s at the nodes."""
 

@@ -20,7 +20,7 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov import checks
 from sosmarkov.bases import Basis, Terms
 from sosmarkov.forms import Form, overlap_table
-from sosmarkov.numerics import Signed, unpack_coefficients
+from sosmarkov.numerics import Signed, unpack_coefficients, within
 
 
 class Envelope(NamedTuple):
@@ -88,7 +88,7 @@ def draw(
         key, _, _ = state
         key, this = jax.random.split(key)
         kept, y = _propose(this, g, h, envelope)
-        return key, kept & _within(y, lower, upper), y
+        return key, kept & within(y, lower, upper), y
 
     start = (key, jnp.asarray(False), g.basis.interior_point())
     return lax.while_loop(lambda state: ~state[1], again, start)[2]
@@ -138,8 +138,4 @@ def _block(
     key: PRNGKeyArray, g: Form, h: Form, envelope: Envelope, lower: Array | None, upper: Array | None, size: int
 ) -> tuple[Array, Array]:
     kept, y = jax.vmap(lambda key: _propose(key, g, h, envelope))(jax.random.split(key, size))
-    return kept & _within(y, lower, upper), y
-
-
-def _within(y: Array, lower: Array | None, upper: Array | None) -> Array:
-    return jnp.asarray(True) if lower is None or upper is None else jnp.all((y > lower) & (y < upper), axis=-1)
+    return kept & within(y, lower, upper), y

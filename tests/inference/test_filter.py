@@ -176,6 +176,21 @@ def test_filter_and_smoother_match_a_brute_force_filter(case):
             np.testing.assert_allclose(found.mass(), 1.0, rtol=1e-11)
 
 
+def test_means_and_covariances_of_all_steps_match_a_brute_force_filter():
+    case = outliers()
+    points, filtered, smoothed, _ = brute_force(case)
+    mass, x = case.rule[1], points[:, 0]
+    result = case.process.smooth(case.observations, sensor=case.sensor)
+    for beliefs, densities in ((result.filtered.beliefs, filtered), (result.beliefs, smoothed)):
+        mean = np.array([mass @ (density * x) for density in densities])
+        second = np.array([mass @ (density * x**2) for density in densities])
+        np.testing.assert_allclose(beliefs.means()[:, 0], mean, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(beliefs.covariances()[:, 0, 0], second - mean**2, rtol=1e-8, atol=1e-9)
+    known = case.process.filter(case.observations, sensor=case.sensor, initial=[0.3])
+    np.testing.assert_allclose(known.beliefs.means()[0], [0.3])
+    np.testing.assert_allclose(known.beliefs.means()[2], known.beliefs[2].mean(), rtol=1e-12)
+
+
 @pytest.mark.parametrize("name", list(CASES) if EXHAUSTIVE else ["gaussian-line", "outliers", "interval-gaussian"])
 def test_streaming_gives_what_the_batch_gives(name):
     case = CASES[name]()

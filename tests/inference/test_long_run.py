@@ -166,6 +166,7 @@ def test_boxes_in_two_dimensions_and_data_space(family, transform):
     np.testing.assert_allclose(process.stay_probability(*box, 3), expected, rtol=1e-8)
 
 
+@pytest.mark.skipif(not EXHAUSTIVE, reason="boxes say the same; half a minute, with SOSMARKOV_EXHAUSTIVE=1")
 def test_reaching_one_half_plane_before_another():
     process = make_process("gaussian", "kraus", 2, seed=1)
     # x_0 > 0.5 before x_1 > 0.8, on nodes that end where the half-planes do; the rule's own error is 2e-8.
@@ -258,7 +259,9 @@ def test_drawn_trajectories_follow_the_process():
     np.testing.assert_array_equal(drawn, process.sample(jax.random.key(0), 4000, 2))
 
 
-@pytest.mark.parametrize(("family", "coupling", "d"), [("gaussian", "kraus", 1), ("gaussian-full", "kraus", 2)])
+@pytest.mark.parametrize(
+    ("family", "coupling", "d"), [("gaussian-full", "kraus", 2)] + [("gaussian", "kraus", 1)] * EXHAUSTIVE
+)
 def test_chapman_kolmogorov_check_holds_for_the_processs_own_data_and_not_for_others(family, coupling, d):
     process = make_process(family, coupling, d, seed=3)
     data = np.asarray(process.sample(jax.random.key(0), 3000, 4))

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tables import EXHAUSTIVE
+
 SCRIPT = Path(__file__).parent / "devices_script.py"
 
 
@@ -38,7 +40,7 @@ def one(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("one"), 1, 1)
 
 
-@pytest.mark.parametrize(("processes", "devices"), [(1, 8), (2, 2)])
+@pytest.mark.parametrize(("processes", "devices"), [(2, 4)] + [(1, 8)] * EXHAUSTIVE)
 def test_many_devices_give_what_one_gives(one, tmp_path, processes, devices):
     many = trained(tmp_path, processes, devices)
     assert one["devices"] == 1

@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 import sosmarkov as sm
+from tables import EXHAUSTIVE
 
 
 def linear_gaussian(count, steps, seed):
@@ -162,7 +163,8 @@ def test_pairs_are_focused_on_what_is_reached():
 
 @pytest.mark.parametrize(
     ("basis", "coupling", "objective"),
-    [("beta", "paired", "barrier"), ("fourier", "kraus", "transitions"), ("gaussian", "linear", "beliefs")],
+    [("beta", "paired", "barrier"), ("gaussian", "linear", "beliefs")]
+    + [("fourier", "kraus", "transitions")] * EXHAUSTIVE,
 )
 def test_other_families_couplings_and_the_papers_training(basis, coupling, objective):
     options = {"basis": basis, "coupling": coupling, "objective": objective, "surrogate": False}
@@ -210,7 +212,9 @@ def test_bad_options_are_refused(options, message):
         sm.fit(**options, progress=False)
 
 
-@pytest.mark.parametrize(("family", "coupling"), [("gaussian", "kraus"), ("beta", "paired"), ("gaussian", "linear")])
+@pytest.mark.parametrize(
+    ("family", "coupling"), [("beta", "paired")] + [("gaussian", "kraus"), ("gaussian", "linear")] * EXHAUSTIVE
+)
 def test_a_basis_given_is_where_training_starts(family, coupling):
     x = linear_gaussian(150, 3, 0)
     rng = np.random.default_rng(1)

@@ -231,6 +231,14 @@ class Basis(eqx.Module):
         log_abs, sign = self.log_overlap(*groups, lower=lower, upper=upper)
         return sign * jnp.exp(log_abs)
 
+    def overlap_between(self, left: Terms, right: Terms, lower: Array, upper: Array) -> Float[Array, "p q"]:
+        """The table over what a box shares with the domain; zero where that is nothing."""
+        low, high = jnp.maximum(lower, self.lower), jnp.minimum(upper, self.upper)
+        empty = jnp.any(low >= high)
+        # An empty box is given some harmless ends, and no mass.
+        safe = jnp.where(empty, self.lower, low), jnp.where(empty, self.upper, high)
+        return jnp.where(empty, 0.0, self.overlap(left, right, lower=safe[0], upper=safe[1]))
+
     def gram(self) -> Float[Array, "n n"]:
         """Gamma_ij = int f_i f_j."""
         single = self.terms(1)

@@ -20,7 +20,7 @@ from sosmarkov.belief.base import Belief, estimated_probability
 from sosmarkov.belief.integrals import Expansion
 from sosmarkov.checks import ArrayLike
 from sosmarkov.forms import Form, LinearForm, SquaredForm, product_mass
-from sosmarkov.numerics import Signed
+from sosmarkov.numerics import Signed, within
 from sosmarkov.transforms import Identity, Transform, to_data, to_model
 
 
@@ -151,7 +151,7 @@ class ProductBelief(DensityBelief):
     def log_prob_model(self, y: Float[Array, " d"]) -> Float[Array, ""]:
         """Log g + log h, each a squared norm or a sum of positive terms."""
         value = self.g.log_value(y) + self.h.log_value(y)
-        return jnp.where(_within(y, self.lower, self.upper), value, -jnp.inf)
+        return jnp.where(within(y, self.lower, self.upper), value, -jnp.inf)
 
     def marginal(self, coordinates: Sequence[int] | int) -> MarginalBelief:
         """The belief over some coordinates, in the order given.
@@ -214,10 +214,6 @@ def _moved(form: Form, matrix: Array, offset: Array) -> Form:
     return eqx.tree_at(lambda f: f.basis, form, FullGaussianBasis.pushed(basis, matrix, offset))
 
 
-def _within(y: Array, lower: Array | None, upper: Array | None) -> Array:
-    return jnp.asarray(True) if lower is None or upper is None else jnp.all((y > lower) & (y < upper))
-
-
 class MarginalBelief(DensityBelief):
     """A belief with coordinates integrated out: a signed sum whose value is an integral of squares.
 
@@ -242,7 +238,7 @@ class MarginalBelief(DensityBelief):
     def log_prob_model(self, y: Float[Array, " d"]) -> Float[Array, ""]:
         """Log of left(y)^T W right(y)."""
         basis, left, right, weights = self.sum.basis, self.sum.left, self.sum.right, self.sum.weights
-        inside = basis.inside(y) & _within(y, self.sum.lower, self.sum.upper)
+        inside = basis.inside(y) & within(y, self.sum.lower, self.sum.upper)
         safe = jnp.where(inside, y, basis.interior_point())
         values = [_values(basis, terms, safe) for terms in (left, right)]
         total = values[0].values @ weights @ values[1].values
@@ -324,8 +320,7 @@ def _conditioned(belief: ProductBelief, fixed: tuple[int, ...], values: Array) -
     ends = belief.basis.lower, belief.basis.upper
     where = np.asarray(fixed)
     inside = jnp.all((at >= ends[0][where]) & (at <= ends[1][where]))
-    if belief.lower is not None and belief.upper is not None:
-        inside = inside & jnp.all((at > belief.lower[where]) & (at < belief.upper[where]))
+    inside = inside & within(at, *(None if end is None else end[where] for end in (belief.lower, belief.upper)))
     return jnp.where(inside, log_mass + log_g + log_h, -jnp.inf), found
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from sosmarkov import checks
 from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief, normalised
 from sosmarkov.forms import Form, multiplied
-from sosmarkov.inference.propagate import Beliefs, BeliefSequence, belief_from, first_coefficients
+from sosmarkov.inference.propagate import Beliefs, BeliefSequence, first_coefficients, some_form
 from sosmarkov.inference.weigh import Weigher, make_weigher
 from sosmarkov.sensors import Reading, Sensor, log_likelihood
 from sosmarkov.transition import Transition
@@ -43,9 +43,9 @@ class Posteriors(BeliefSequence):
         """As many as there are readings."""
         return len(self.predicted)
 
-    def at(self, k: int) -> Belief:
+    def at(self, k: int | Array) -> Belief:
         """The prediction, updated; no reading changes a known state."""
-        prior = self.predicted[k]
+        prior = self.predicted.at(k)
         return prior if isinstance(prior, KnownState) else update(prior, self.observations[k], self.sensor).belief
 
 
@@ -70,30 +70,36 @@ class FilterResult(eqx.Module):
 
 def update(belief: Belief, observation: Array, sensor: Sensor) -> Updated:
     """Bayes' rule for one reading: p(x | o) is proportional to p(x) l(o | x)."""
-    skip = checks.is_concrete(observation) and bool(sensor.missing(observation))
-    found, log_evidence = _update(belief, observation, sensor, skip)
-    _require_possible(log_evidence)
-    return Updated(found, log_evidence)
-
-
-@eqx.filter_jit
-def _update(belief: Belief, observation: Array, sensor: Sensor, skip: bool) -> tuple[Belief, Array]:
-    if skip:
-        return belief, jnp.zeros(())
+    if checks.is_concrete(observation) and bool(sensor.missing(observation)):
+        return Updated(belief, jnp.zeros(()))
     if isinstance(belief, KnownState):
         raise ValueError("Expected a belief with a density to update, got a known state: no reading changes it.")
     members = _members(belief)
+    parts, weights, log_evidence = _updated_parts(members, observation, sensor)
+    _require_possible(log_evidence)
+    # Outside of the program, so that g and the transform are shared and not copied: the next step knows them again.
+    owners = [member for _, member in members for _ in sensor.parts()]
+    found = [
+        ProductBelief(g=member.g, h=h, transform=member.transform, lower=lower, upper=upper)
+        for member, (h, lower, upper) in zip(owners, parts, strict=True)
+    ]
+    return Updated(found[0] if len(found) == 1 else MixtureBelief(found, weights), log_evidence)
+
+
+@eqx.filter_jit
+def _updated_parts(
+    members: list[tuple[Array, ProductBelief]], observation: Array, sensor: Sensor
+) -> tuple[list[tuple[Form, Array | None, Array | None]], Array, Array]:
+    """The form and the box of every member after every part of the sensor, their weights, and the log-evidence."""
     found, log_weights = [], []
     for log_prior, member in members:
         for weight, part in sensor.parts():
             reading = part.reading(observation, member.basis, member.transform)
             log_mass, after = _apply(member, reading)
-            found.append(after)
+            found.append((after.h, after.lower, after.upper))
             log_weights.append(log_prior + jnp.log(weight) + log_mass)
     total = jax.nn.logsumexp(jnp.stack(log_weights))
-    if len(found) == 1:
-        return found[0], total
-    return MixtureBelief(found, jnp.exp(jnp.stack(log_weights) - total)), total
+    return found, jnp.exp(jnp.stack(log_weights) - total), total
 
 
 def _members(belief: Belief) -> list[tuple[Array, ProductBelief]]:
@@ -146,7 +152,7 @@ def forward(transition: Transition, initial: Belief, observations: Array, sensor
     steps = observations.shape[0] - 1
     if steps == 0:
         return jnp.zeros((0, transition.overlap.shape[1])), first[None]
-    weigher = make_weigher(sensor, transition.transform, transition.g, belief_from(transition, C).h)
+    weigher = make_weigher(sensor, transition.transform, transition.g, some_form(transition))
 
     def advance(C: Array, observation: Array) -> tuple[Array, tuple[Array, Array]]:
         after, log_evidence = weigh_and_push(transition, weigher, C, observation)

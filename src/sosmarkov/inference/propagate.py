@@ -13,7 +13,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief
-from sosmarkov.forms import overlap_table
+from sosmarkov.forms import Form, overlap_table
 from sosmarkov.transition import Transition
 
 
@@ -48,11 +48,16 @@ def repeat(transition: Transition, C: Float[Array, " q"], steps: int) -> Float[A
     return lax.scan(advance, C, None, length=steps)[1]
 
 
+def run_from(transition: Transition, first: Float[Array, " q"], steps: int) -> Float[Array, "k q"]:
+    """C_1 and what it becomes, `steps` of them in all."""
+    return jnp.concatenate([first[None], repeat(transition, first, steps - 1)])
+
+
 @eqx.filter_jit
 def propagate(transition: Transition, initial: Belief, steps: int) -> Float[Array, "k q"]:
     """C_1, ..., C_steps by one scan."""
     first = first_coefficients(transition, initial)
-    return jnp.concatenate([first[None], repeat(transition, first, steps - 1)])
+    return run_from(transition, first, steps)
 
 
 @eqx.filter_jit
@@ -87,6 +92,21 @@ def belief_from(transition: Transition, coefficients: Float[Array, " q"]) -> Pro
     return ProductBelief(g=transition.g, h=h, transform=transition.transform)
 
 
+def one_later(transition: Transition, belief: Belief) -> ProductBelief:
+    """The belief after one step, which shares its factor g with the transition."""
+    return ProductBelief(g=transition.g, h=_form_later(transition, belief), transform=transition.transform)
+
+
+@eqx.filter_jit
+def _form_later(transition: Transition, belief: Belief) -> Form:
+    return transition.kernel.form(transition.psi, first_coefficients(transition, belief))
+
+
+def some_form(transition: Transition) -> Form:
+    """A form over psi, for tables that read its terms and not its coefficients."""
+    return transition.kernel.form(transition.psi, jnp.ones(transition.overlap.shape[1]))
+
+
 class BeliefSequence(eqx.Module, Sequence):
     """Beliefs at steps 0, 1, ...; each is made when it is asked for."""
 
@@ -94,8 +114,16 @@ class BeliefSequence(eqx.Module, Sequence):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def at(self, k: int) -> Belief:
-        """The belief at one step."""
+    def at(self, k: int | Array) -> Belief:
+        """The belief at one step; a traced k is one after the first."""
+
+    def means(self) -> Float[Array, "t d"]:
+        """E[x_k] of every belief, by one program."""
+        return _of_each(self, "mean")
+
+    def covariances(self) -> Float[Array, "t d d"]:
+        """The covariance of every belief, by one program."""
+        return _of_each(self, "covariance")
 
     @overload
     def __getitem__(self, index: int) -> Belief: ...
@@ -114,6 +142,13 @@ class BeliefSequence(eqx.Module, Sequence):
         return (self.at(k) for k in range(len(self)))
 
 
+@eqx.filter_jit
+def _of_each(beliefs: BeliefSequence, query: str) -> Array:
+    """What a method of each belief says; only the first may have a form of its own."""
+    first = getattr(beliefs.at(0), query)()[None]
+    return jnp.concatenate([first, lax.map(lambda k: getattr(beliefs.at(k), query)(), jnp.arange(1, len(beliefs)))])
+
+
 class Beliefs(BeliefSequence):
     """Beliefs at steps 0, 1, ..., K of a process from its start."""
 
@@ -125,6 +160,6 @@ class Beliefs(BeliefSequence):
         """K + 1."""
         return self.coefficients.shape[0] + 1
 
-    def at(self, k: int) -> Belief:
+    def at(self, k: int | Array) -> Belief:
         """The start, or the belief of the coefficients."""
-        return self.initial if k == 0 else belief_from(self.transition, self.coefficients[k - 1])
+        return self.initial if isinstance(k, int) and k == 0 else belief_from(self.transition, self.coefficients[k - 1])

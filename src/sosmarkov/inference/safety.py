@@ -17,7 +17,7 @@ from sosmarkov.bases import FullGaussianBasis, GaussianBasis
 from sosmarkov.belief import Belief, KnownState, ProductBelief
 from sosmarkov.checks import ArrayLike
 from sosmarkov.forms import Form
-from sosmarkov.inference.propagate import first_coefficients
+from sosmarkov.inference.propagate import first_coefficients, some_form
 from sosmarkov.inference.weigh import project
 from sosmarkov.sensors import LinearReading
 from sosmarkov.special import log_normal_between
@@ -51,13 +51,9 @@ def box_table(transition: Transition, h: Form, box: Box) -> Float[Array, "p q"]:
     one coordinate alone is bounded.
     """
     g, transform = transition.g, transition.transform
-    empty = jnp.any(box.lower >= box.upper)
     if transform.coordinatewise and not isinstance(g.basis, FullGaussianBasis):
         low, high = (transform.forward(end)[0] for end in (box.lower, box.upper))
-        low, high = jnp.maximum(low, g.basis.lower), jnp.minimum(high, g.basis.upper)
-        empty = empty | jnp.any(low >= high)
-        safe = jnp.where(empty, g.basis.lower, low), jnp.where(empty, g.basis.upper, high)
-        return jnp.where(empty, 0.0, g.basis.overlap(g.terms, h.terms, lower=safe[0], upper=safe[1]))
+        return g.basis.overlap_between(g.terms, h.terms, low, high)
     whole = g.basis.overlap(g.terms, h.terms)
     if not box.bounded:
         return whole
@@ -73,11 +69,7 @@ def box_table(transition: Transition, h: Form, box: Box) -> Float[Array, "p q"]:
     found = project(g.basis, g.terms, h.terms, read)
     std = jnp.sqrt(found.covariance[0, 0])
     share = log_normal_between((box.lower[c] - found.mean[0]) / std, (box.upper[c] - found.mean[0]) / std)
-    return jnp.where(empty, 0.0, whole * jnp.exp(share))
-
-
-def _psi_form(transition: Transition) -> Form:
-    return transition.kernel.form(transition.psi, jnp.ones(transition.overlap.shape[1]))
+    return jnp.where(jnp.any(box.lower >= box.upper), 0.0, whole * jnp.exp(share))
 
 
 def _killed(transition: Transition, initial: Belief, table: Array, steps: int) -> tuple[Array, Array]:
@@ -94,7 +86,7 @@ def _killed(transition: Transition, initial: Belief, table: Array, steps: int) -
 @eqx.filter_jit
 def stay(transition: Transition, initial: Belief, box: Box, steps: int) -> Float[Array, " k"]:
     """P(x_1, ..., x_k all in the box) for k = 1, ..., steps."""
-    inside = box_table(transition, _psi_form(transition), box)
+    inside = box_table(transition, some_form(transition), box)
     return _killed(transition, initial, inside, steps)[1]
 
 
@@ -106,7 +98,7 @@ def reach(
 
     `avoid` is the box to shun and what it shares with the target.
     """
-    h = _psi_form(transition)
+    h = some_form(transition)
     hit = box_table(transition, h, target)
     free = transition.overlap - hit
     if avoid is not None:
@@ -119,7 +111,7 @@ def reach(
 @eqx.filter_jit
 def mean_first_passage(transition: Transition, initial: Belief, box: Box) -> Float[Array, ""]:
     """E[min {k >= 0: x_k in the box}] = sum_k P(x_0, ..., x_k outside), the sum by one linear solve."""
-    outside = transition.overlap - box_table(transition, _psi_form(transition), box)
+    outside = transition.overlap - box_table(transition, some_form(transition), box)
     now, C = _start_outside(transition, initial, box)
     step = jax.vmap(transition.kernel.push)(outside.T).T
     visits = jnp.linalg.solve(jnp.eye(len(C)) - step, C)

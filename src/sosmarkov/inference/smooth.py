@@ -16,7 +16,7 @@ from sosmarkov import checks, sampling
 from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief
 from sosmarkov.forms import Form
 from sosmarkov.inference.filter import FilterResult, filter_observations, times, update
-from sosmarkov.inference.propagate import Beliefs, BeliefSequence, belief_from
+from sosmarkov.inference.propagate import Beliefs, BeliefSequence, some_form
 from sosmarkov.inference.weigh import make_weigher, under
 from sosmarkov.sensors import Sensor
 from sosmarkov.transforms import to_data, to_model
@@ -35,9 +35,9 @@ class SmoothedBeliefs(BeliefSequence):
         """As many as there are readings."""
         return len(self.predicted)
 
-    def at(self, k: int) -> Belief:
+    def at(self, k: int | Array) -> Belief:
         """The prediction with what follows in the place of g, updated; no reading changes a known state."""
-        prior = self.predicted[k]
+        prior = self.predicted.at(k)
         if isinstance(prior, KnownState):
             return prior
         seen = _with_message(prior, message_form(self.predicted.transition, self.messages[k]))
@@ -94,8 +94,7 @@ def backward(transition: Transition, observations: Array, sensor: Sensor, log_ev
     kernel, last = transition.kernel, transition.g.coefficients
     if observations.shape[0] == 1:
         return last[None]
-    h = belief_from(transition, jnp.zeros(transition.overlap.shape[1])).h
-    weigher = make_weigher(sensor, transition.transform, transition.g, h)
+    weigher = make_weigher(sensor, transition.transform, transition.g, some_form(transition))
 
     def retreat(b: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
         observation, log_evidence = inputs

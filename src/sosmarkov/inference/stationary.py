@@ -5,12 +5,12 @@ from __future__ import annotations
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.belief import Belief
 from sosmarkov.forms import LinearForm
-from sosmarkov.inference.propagate import coefficients_at, first_coefficients, repeat, step, step_matrix
+from sosmarkov.inference.propagate import coefficients_at, first_coefficients, run_from, step, step_matrix
 from sosmarkov.numerics import unpack, unpack_coefficients
 from sosmarkov.transition import Transition
 
@@ -125,11 +125,6 @@ def autocorrelation(transition: Transition, stationary: Array, coordinate: int, 
     weighed = table @ stationary
     mean_of = transition.g.coefficients @ table
     mean = mean_of @ stationary
-    later = repeat_from(transition, transition.kernel.push(weighed), steps)
+    later = run_from(transition, transition.kernel.push(weighed), steps)
     covariances = later @ mean_of - mean**2
     return jnp.concatenate([jnp.ones(1), covariances / variance])
-
-
-def repeat_from(transition: Transition, C: Array, steps: int) -> Float[Array, "k q"]:
-    """C and what it becomes in steps - 1 further ones."""
-    return lax.concatenate([C[None], repeat(transition, C, steps - 1)], 0)[:steps]

@@ -15,7 +15,7 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov import checks
 from sosmarkov.belief import Belief, KnownState
 from sosmarkov.checks import ArrayLike
-from sosmarkov.inference.propagate import belief_from, coefficients_at, repeat, step
+from sosmarkov.inference.propagate import belief_from, coefficients_at, run_from, some_form, step
 from sosmarkov.inference.safety import Box, box_table
 from sosmarkov.transforms import to_model
 from sosmarkov.transition import Transition
@@ -136,7 +136,7 @@ def ck_test(
     for i in range(ranges):
         chosen = where == i
         C = _mean_coefficients(transition, jnp.asarray(starts[chosen]))
-        path = jnp.concatenate([C[None], repeat(transition, C, steps - 1)])
+        path = run_from(transition, C, steps)
         predicted[:, i] = np.asarray(path @ functionals.T)
         for j in range(ranges):
             share = np.mean(reached[chosen] == j, axis=0)
@@ -168,7 +168,7 @@ def _mean_coefficients(transition: Transition, x: Array) -> Array:
 
 def _range_functionals(transition: Transition, edges: np.ndarray, coordinate: int) -> Array:
     """For each range, v with P(x_c in the range) = v . C."""
-    h = transition.kernel.form(transition.psi, jnp.ones(transition.overlap.shape[1]))
+    h = some_form(transition)
     found = []
     for low, high in zip(edges[:-1], edges[1:], strict=True):
         ends = np.full((2, transition.dim), [[-np.inf], [np.inf]])
