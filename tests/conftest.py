@@ -12,7 +12,11 @@ from hypothesis import settings
 # own, with the environment below. Should a later XLA drop one of these flags, it says so on the first line.
 AS_USERS = dict(os.environ)
 if os.environ.get("SOSMARKOV_EXHAUSTIVE") != "1":
-    quick = ["--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"]
+    quick = [
+        "--xla_backend_optimization_level=0",
+        "--xla_cpu_use_fusion_emitters=false",
+        "--xla_cpu_parallel_codegen_split_count=1",  # the other core has a worker of its own
+    ]
     os.environ["XLA_FLAGS"] = " ".join([*filter(None, [os.environ.get("XLA_FLAGS")]), *quick])
 
 settings.register_profile("exact", deadline=None, max_examples=6, derandomize=True)

@@ -1,5 +1,7 @@
 """Beliefs beside each other, their modes and draws, mixtures, known states, and questions that are refused."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ def compare(parts, start, points):
     return one.overlap(other), one.l2_distance(other), one.l2_distance(one), one.prob(points), other.prob(points)
 
 
-@pytest.mark.parametrize(("family", "coupling"), COVER)
+@pytest.mark.parametrize(("family", "coupling"), COVER if EXHAUSTIVE else COVER[::2])
 def test_overlap_and_distance_match_quadrature(family, coupling):
     d = 2 if family == "gaussian" or EXHAUSTIVE else 1
     case = Case((family, coupling, d, "identity"), d, ROOMS[family], None, None, {})
@@ -43,7 +45,7 @@ def grid_of(case, count):
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, case.dim)
 
 
-@pytest.mark.parametrize("family", ["gaussian", "fourier"] + ["gaussian-full", "beta", "exponential"] * EXHAUSTIVE)
+@pytest.mark.parametrize("family", ["fourier"] + ["gaussian", "gaussian-full", "beta", "exponential"] * EXHAUSTIVE)
 def test_mode_is_as_likely_as_the_best_point_of_a_fine_grid(family):
     names = next(names for names in CASES if names[0] == family and names[2] == 2)
     case = solve(names)
@@ -161,6 +163,11 @@ def test_mixture_of_known_states_counts_a_state_at_the_end():
 # --- bad questions ------------------------------------------------------------------------------------
 
 
+@functools.cache
+def on_unit_square():
+    return make_process("beta", "paired", 2, seed=2, n=3).initial
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
@@ -191,12 +198,12 @@ def test_mixture_of_known_states_counts_a_state_at_the_end():
     ],
 )
 def test_bad_questions_are_refused(ask, message):
-    belief = solve(("beta", "paired", 2, "identity")).belief
+    belief = on_unit_square()
     with pytest.raises(ValueError, match=message):
         ask(belief)
 
 
 def test_values_outside_a_mixture_are_refused():
-    belief = solve(("beta", "paired", 2, "identity")).belief
+    belief = on_unit_square()
     with pytest.raises(ValueError, match="has a density"):
         sm.MixtureBelief([belief, belief]).condition({0: 1.5})

@@ -127,7 +127,8 @@ def test_many_coordinates_match_a_million_independent_draws(d):
 
 @pytest.mark.parametrize(
     ("family", "coupling", "transform"),
-    [("gaussian", "kraus", "standardize"), ("beta", "paired", "gaussian_cdf"), ("exponential", "linear", "identity")],
+    [("gaussian", "kraus", "standardize")]
+    + [("beta", "paired", "gaussian_cdf"), ("exponential", "linear", "identity")] * EXHAUSTIVE,
 )
 def test_draws_after_an_interval_reading_lie_in_the_box(family, coupling, transform):
     moved = TRANSFORMS[transform](np.random.default_rng(3), 2)

@@ -22,7 +22,7 @@ def main(out: str, rank: int, processes: int, port: int) -> None:
     parts = start_transition(y, y_next, size=4, rank=1, background=0.0, **kind)
     parameters = Parameters(*parts, *start_initial(y, size=2, **kind))
     data = y, y_next, np.ones(256)
-    plan = Plan("transitions", 100, 64, 1e-2, 1000, 0)
+    plan = Plan("transitions", 20, 64, 1e-2, 1000, 0)
     found, history = train(stack([parameters]), transition_loss, data, data, plan)
     result = {
         "devices": jax.device_count(),

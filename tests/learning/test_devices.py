@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).parent / "devices_script.py"
 
 def launch(out, rank, processes, port, devices):
     # Devices are simulated on the CPU, whatever else the machine has.
-    flags = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, str(SCRIPT), str(out), str(rank), str(processes), str(port)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
