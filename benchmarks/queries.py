@@ -27,7 +27,7 @@ from sosmarkov.inference import propagate as propagation
 SIZES = [("gaussian", 1, 32), ("gaussian", 2, 25), ("gaussian", 6, 17), ("gaussian-full", 6, 17), ("gaussian", 12, 20),
          ("gaussian-full", 12, 20)]  # fmt: skip
 QUICK = [("gaussian", 2, 5), ("gaussian-full", 2, 5)]
-READINGS, RANK = 200, 8
+SHORT, LONG, RANK = 100, 1100, 8
 
 
 def make_process(family: str, d: int, n: int, seed: int) -> sm.MarkovProcess:
@@ -58,14 +58,22 @@ def median_seconds(function: Callable[[], Any], repeats: int) -> float:
 
 
 def filter_row(family: str, d: int, n: int, repeats: int, seed: int) -> dict[str, Any]:
-    """Seconds per step with and without readings, from runs of many steps."""
+    """Seconds per step with and without readings, from the difference of a long run and a short one."""
     process = make_process(family, d, n, seed)
-    readings = jnp.asarray(np.random.default_rng(seed).normal(size=(READINGS, 1)))
+    readings = jnp.asarray(np.random.default_rng(seed).normal(size=(LONG, 1)))
     sensor = sm.GaussianSensor([0], 0.5)
     transition, start = process.transition, process.initial
-    plain = median_seconds(lambda: propagation.propagate(transition, start, READINGS), repeats) / READINGS
-    weighed = median_seconds(lambda: filtering.forward(transition, start, readings, sensor), repeats) / READINGS
-    return {"family": family, "d": d, "n": n, "step": plain, "filter_step": weighed, "ratio": weighed / plain}
+    runs = {
+        "step": lambda count: propagation.propagate(transition, start, count),
+        "filter_step": lambda count: filtering.forward(transition, start, readings[:count], sensor),
+    }
+    row: dict[str, Any] = {"family": family, "d": d, "n": n}
+    for name, run in runs.items():
+        short, long = (median_seconds(lambda count=count, run=run: run(count), repeats) for count in (SHORT, LONG))
+        row[name] = (long - short) / (LONG - SHORT)
+        # What is done once a sequence, before its first reading.
+        row[f"{name}_before"] = short - SHORT * row[name]
+    return row | {"ratio": row["filter_step"] / row["step"]}
 
 
 def marginal_row(family: str, d: int, n: int, repeats: int, seed: int) -> dict[str, Any]:
@@ -92,8 +100,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     for family, d, n in sizes:
         row = filter_row(family, d, n, options.repeats, options.seed)
         content["filter"].append(row)
-        print(f"{family:<14} d={d:<2} n={n:<2}  step {1e3 * row['step']:7.3f} ms  with a reading"
-              f" {1e3 * row['filter_step']:7.3f} ms  ratio {row['ratio']:.2f}", flush=True)  # fmt: skip
+        print(
+            f"{family:<14} d={d:<2} n={n:<2}  step {1e3 * row['step']:7.3f} ms  with a reading"
+            f" {1e3 * row['filter_step']:7.3f} ms  ratio {row['ratio']:.2f}, once {row['filter_step_before']:.3f} s",
+            flush=True,
+        )
     for family, d, n in [size for size in sizes if options.quick or size[1] == 12]:
         row = marginal_row(family, d, n, options.repeats, options.seed)
         content["marginal"].append(row)

@@ -248,15 +248,15 @@ def merged(columns: dict[tuple[str, str], dict[str, str]]) -> list[tuple[str, di
     ]
 
 
-def try_family(family: str) -> dict[str, dict[str, str]]:
-    """How each query is answered, by "transform coupling"."""
-    names = FAMILIES[family].transforms
-    found = {}
-    for transform in names:
-        for coupling in COUPLINGS:
-            found[f"{transform} {coupling}"] = try_all(family, coupling, transform)
-            print(f"tried: {family} {transform} {coupling}", flush=True)
-    return found
+def try_one(names: tuple[str, str, str]) -> dict[str, str]:
+    """How each query is answered by a family, a transform and a coupling."""
+    family, transform, coupling = names
+    return try_all(family, coupling, transform)
+
+
+def combinations(families: list[str]) -> list[tuple[str, str, str]]:
+    """Families, the transforms that suit them, couplings."""
+    return [(name, transform, c) for name in families for transform in FAMILIES[name].transforms for c in COUPLINGS]
 
 
 def section(family: str, answers: dict[str, dict[str, str]]) -> list[str]:
@@ -295,6 +295,21 @@ def stored() -> dict[str, Any]:
     return json.loads(SOURCE.read_text()) if SOURCE.exists() else {"families": {}}
 
 
+def try_again(content: dict[str, Any], families: list[str], processes: int) -> dict[str, Any]:
+    """Try all combinations of some families; what is found is written as it comes."""
+    content = content | {"environment": environment()}
+    known = content["families"]
+    todo = combinations(families)
+    # A process each, started afresh: compiled programs take memory that only its end gives back.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        for (family, transform, coupling), answers in zip(todo, pool.map(try_one, todo), strict=True):
+            known[family] = known.get(family, {}) | {f"{transform} {coupling}": answers}
+            content["families"] = {name: known[name] for name in FAMILIES if name in known}
+            write_atomic(SOURCE, json.dumps(content, indent=1).encode())
+            print(f"tried: {family} {transform} {coupling}", flush=True)
+    return content
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Try, write, or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -310,12 +325,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("docs/queries.md is not what results/queries.json makes: run benchmarks/queries_page.py --page")
         return 1
     if not options.page:
-        # Started afresh: a fork of a process in which JAX has threads may hang.
-        with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-            tried = dict(zip(options.families, pool.map(try_family, options.families), strict=True))
-        known = content["families"] | tried
-        content = {"environment": environment(), "families": {name: known[name] for name in FAMILIES if name in known}}
-        write_atomic(SOURCE, json.dumps(content, indent=1).encode())
+        content = try_again(content, options.families, options.processes)
     PAGE.write_text(render(content))
     return 0
 

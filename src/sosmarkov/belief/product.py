@@ -43,6 +43,11 @@ class DensityBelief(Belief):
         """A basis of the density's family."""
 
     @property
+    @abstractmethod
+    def values_per_point(self) -> int:
+        """How many functions are evaluated for the density at one point."""
+
+    @property
     def dim(self) -> int:
         """Number of coordinates."""
         return self.transform.dim
@@ -143,6 +148,11 @@ class ProductBelief(DensityBelief):
         """The basis of g."""
         return self.g.basis
 
+    @property
+    def values_per_point(self) -> int:
+        """The functions of both factors."""
+        return self.g.basis.size + self.h.basis.size
+
     def expansion(self) -> Expansion:
         """Outer product of the coefficients of g and h."""
         weights = self.g.coefficients[:, None] * self.h.coefficients
@@ -230,6 +240,11 @@ class MarginalBelief(DensityBelief):
     def basis(self) -> Basis:
         """The sum's."""
         return self.sum.basis
+
+    @property
+    def values_per_point(self) -> int:
+        """One a term on either side."""
+        return sum(self.sum.weights.shape)
 
     def expansion(self) -> Expansion:
         """The sum itself."""
@@ -324,10 +339,18 @@ def _conditioned(belief: ProductBelief, fixed: tuple[int, ...], values: Array) -
     return jnp.where(inside, log_mass + log_g + log_h, -jnp.inf), found
 
 
+# Values held at once for a block of points: what a cache takes (a density of a full Gaussian's marginal has one for
+# every product of four functions).
+_VALUES = 2**19
+
+
 @eqx.filter_jit
 def _log_prob(belief: DensityBelief, x: Array) -> Array:
     y, log_det = to_model(belief.transform, x)
-    return jax.vmap(belief.log_prob_model)(y) + log_det
+    block = max(1, _VALUES // belief.values_per_point)
+    if len(y) <= block:
+        return jax.vmap(belief.log_prob_model)(y) + log_det
+    return lax.map(belief.log_prob_model, y, batch_size=block) + log_det
 
 
 @eqx.filter_jit

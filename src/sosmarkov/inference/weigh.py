@@ -5,16 +5,18 @@ A filter's forward step is P = E_o C, a smoother's backward step M = E_o^T b: al
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.bases import Basis, FullGaussianBasis, Terms
 from sosmarkov.forms import Form
+from sosmarkov.numerics import exp
 from sosmarkov.sensors import LinearReading, Reading, Sensor
 from sosmarkov.transforms import Transform
 
@@ -37,6 +39,11 @@ class Projections(eqx.Module):
     covariance: dict[tuple[int, int], Float[Array, "p q"]]
     read: LinearReading
 
+    @property
+    def independent(self) -> bool:
+        """Whether what is read of one term in several places is uncorrelated."""
+        return all(i == j for i, j in self.covariance)
+
     def log_density(self, observation: Float[Array, " k"]) -> Float[Array, "p q"]:
         """Log N(o; mean, covariance + noise) over what is there, by elimination; zero where nothing is."""
         there = ~jnp.isnan(observation)
@@ -57,6 +64,66 @@ class Projections(eqx.Module):
                         if (j, k) in S:
                             S[i, j] = S.get((i, j), 0.0) - share * S[j, k]
         return total
+
+
+class Normals(eqx.Module):
+    """The plain table under independent readings, with all but the exponential done in advance.
+
+    N(o; m, v) = peak exp(slope (o - m)^2), tables of shape (k, p, q).
+    """
+
+    plain: Float[Array, "p q"]
+    mean: Float[Array, "k p q"]
+    slope: Float[Array, "k p q"]
+    peak: Float[Array, "k p q"]
+    # The plain table times all peaks.
+    scaled: Float[Array, "p q"]
+    # For each place read, m and slope of one pair of terms that is among the widest.
+    wide: tuple[Float[Array, " k"], Float[Array, " k"]]
+
+    def __init__(self, plain: Array, projected: Projections):
+        variance = jnp.stack([projected.covariance[i, i] + std**2 for i, std in enumerate(projected.read.std)])
+        self.plain, self.mean, self.slope = plain, projected.mean, -0.5 / variance
+        self.peak = 1.0 / jnp.sqrt(2.0 * jnp.pi * variance)
+        self.scaled = plain * jnp.prod(self.peak, axis=0)
+        widest = jnp.argmax(jnp.sum(jnp.log(variance), axis=0))
+        mean, slope = (jnp.reshape(part, (len(part), -1))[:, widest] for part in (self.mean, self.slope))
+        self.wide = mean, slope
+
+    def weigh(self, observation: Float[Array, " k"]) -> Weighed:
+        """The table times the density of what is there."""
+        complete = jnp.all(~jnp.isnan(observation))
+        return lax.cond(complete, Normals._all_there, Normals._some_there, self, observation)
+
+    def _all_there(self, observation: Array) -> Weighed:
+        # No exponent is above zero. Only where a pair of wide terms says that all may be far below, the largest is
+        # looked for: a pass over the table that a usual reading does not need.
+        mean, slope = self.wide
+        far = jnp.sum(slope * (observation - mean) ** 2) < _FAR
+        top = lax.cond(far, lambda: jnp.max(self._exponent(observation)), lambda: jnp.zeros(()))
+        return Weighed(self.scaled * exp(self._exponent(observation) - top), top)
+
+    def _some_there(self, observation: Array) -> Weighed:
+        there = ~jnp.isnan(observation)
+        # What is missing is read where it weighs nothing.
+        exponent = jnp.zeros_like(self.plain)
+        values = self.plain
+        for i in range(len(observation)):
+            away = jnp.where(there[i], observation[i] - self.mean[i], 0.0)
+            exponent = exponent + self.slope[i] * away**2
+            values = values * jnp.where(there[i], self.peak[i], 1.0)
+        top = jnp.max(exponent)
+        return Weighed(values * exp(exponent - top), top)
+
+    def _exponent(self, observation: Array) -> Array:
+        return functools.reduce(
+            jnp.add,
+            [slope * (o - mean) ** 2 for o, mean, slope in zip(observation, self.mean, self.slope, strict=True)],
+        )
+
+
+# Far from where a double vanishes, at exp(-745).
+_FAR = -500.0
 
 
 def project(basis: Basis, left: Terms, right: Terms, read: LinearReading) -> Projections:
@@ -81,7 +148,7 @@ class Weigher(eqx.Module):
     left: Terms
     right: Terms
     plain: Float[Array, "p q"]
-    projections: tuple[Projections | None, ...]
+    projections: tuple[Projections | Normals | None, ...]
 
     def __call__(self, observation: Array) -> Weighed:
         """The table under one reading."""
@@ -94,7 +161,12 @@ class Weigher(eqx.Module):
         top = jnp.max(jnp.stack([table.log_scale for table in tables]))
         return Weighed(sum(jnp.exp(t.log_scale - top) * t.values for t in tables), top)  # type: ignore[arg-type]
 
-    def _part(self, weight: Array, part: Sensor, projected: Projections | None, observation: Array) -> Weighed:
+    def _part(
+        self, weight: Array, part: Sensor, projected: Projections | Normals | None, observation: Array
+    ) -> Weighed:
+        if isinstance(projected, Normals):
+            table = projected.weigh(observation)
+            return Weighed(table.values, table.log_scale + jnp.log(weight))
         if projected is not None:
             log_density = projected.log_density(observation)
             top = jnp.max(log_density)
@@ -109,11 +181,12 @@ class Weigher(eqx.Module):
 def make_weigher(sensor: Sensor, transform: Transform, g: Form, h: Form) -> Weigher:
     """What weighs overlaps of g's terms with h's (whose coefficients are not read)."""
     basis, left, right = g.basis, g.terms, h.terms
-    found = []
+    plain, found = basis.overlap(left, right), []
     for _, part in sensor.parts():
         read = part.linear(basis, transform)
-        found.append(None if read is None else project(basis, left, right, read))
-    return Weigher(basis, transform, sensor, left, right, basis.overlap(left, right), tuple(found))
+        projected = None if read is None else project(basis, left, right, read)
+        found.append(Normals(plain, projected) if projected is not None and projected.independent else projected)
+    return Weigher(basis, transform, sensor, left, right, plain, tuple(found))
 
 
 def under(basis: Basis, left: Terms, right: Terms, reading: Reading) -> Float[Array, "p q"]:
