@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -65,9 +65,9 @@ class Sensor(eqx.Module):
         """Weights and sensors whose densities add up to this one's."""
         return ((jnp.ones(()), self),)
 
-    def missing(self, observation: Array) -> Array:
+    def missing(self, observation: Array | np.ndarray) -> Array | np.bool_:
         """Whether one reading says nothing."""
-        return jnp.all(jnp.isnan(observation))
+        return _isnan(observation).all()
 
     def linear(self, basis: Basis, transform: Transform) -> LinearReading | None:
         """The sensor as a linear one with Gaussian noise, where it is one for this family."""
@@ -257,9 +257,9 @@ class FactorSensor(Sensor):
         """Shape (..., k); a row with NaN is missing as a whole."""
         return _columns(observations, (self.width,), name)
 
-    def missing(self, observation: Array) -> Array:
+    def missing(self, observation: Array | np.ndarray) -> Array | np.bool_:
         """Whether any of its numbers is NaN."""
-        return jnp.any(jnp.isnan(observation))
+        return _isnan(observation).any()
 
     def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
         """The form."""
@@ -279,3 +279,8 @@ def log_likelihood(sensor: Sensor, observation: Array, basis: Basis, transform: 
         for weight, part in sensor.parts()
     ]
     return jax.nn.logsumexp(jnp.stack(values))
+
+
+def _isnan(observation: Array | np.ndarray) -> Any:
+    """By NumPy where its array is given, which is quicker for one reading."""
+    return (np if isinstance(observation, np.ndarray) else jnp).isnan(observation)

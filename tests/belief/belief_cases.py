@@ -40,7 +40,8 @@ ROOMS = {
 }
 # Beta and the full Gaussian are asked in two dimensions under a transform below: they take longest to compile.
 # Monomials differ from exponentials in their integrals alone, which have tests of their own.
-CASES = [(*names, 2, "identity") for names in COVER if EXHAUSTIVE or names[0] not in ("beta", "gaussian-full", "monomial")]
+ELSEWHERE = ("beta", "gaussian-full", "monomial")
+CASES = [(*names, 2, "identity") for names in COVER if EXHAUSTIVE or names[0] not in ELSEWHERE]
 CASES += [("gaussian", "kraus", 1, "identity"), ("beta", "paired", 1, "identity")]
 CASES += [(*names, 1, "identity") for names in COVER if EXHAUSTIVE and names not in (COVER[0], ("beta", "paired"))]
 CASES += [("gaussian", "kraus", 2, "standardize")] * EXHAUSTIVE

@@ -70,7 +70,7 @@ class FilterResult(eqx.Module):
 
 def update(belief: Belief, observation: Array, sensor: Sensor) -> Updated:
     """Bayes' rule for one reading: p(x | o) is proportional to p(x) l(o | x)."""
-    if checks.is_concrete(observation) and bool(sensor.missing(observation)):
+    if checks.is_concrete(observation) and bool(sensor.missing(np.asarray(observation))):
         return Updated(belief, jnp.zeros(()))
     if isinstance(belief, KnownState):
         raise ValueError("Expected a belief with a density to update, got a known state: no reading changes it.")
@@ -86,7 +86,8 @@ def update(belief: Belief, observation: Array, sensor: Sensor) -> Updated:
     return Updated(found[0] if len(found) == 1 else MixtureBelief(found, weights), log_evidence)
 
 
-@eqx.filter_jit
+# Plain `jit`: all leaves are arrays, and a stream of readings feels what Equinox's filtering costs.
+@jax.jit
 def _updated_parts(
     members: list[tuple[Array, ProductBelief]], observation: Array, sensor: Sensor
 ) -> tuple[list[tuple[Form, Array | None, Array | None]], Array, Array]:

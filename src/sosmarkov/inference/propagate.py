@@ -97,7 +97,8 @@ def one_later(transition: Transition, belief: Belief) -> ProductBelief:
     return ProductBelief(g=transition.g, h=_form_later(transition, belief), transform=transition.transform)
 
 
-@eqx.filter_jit
+# Plain `jit`: all leaves are arrays, and a stream of readings feels what Equinox's filtering costs.
+@jax.jit
 def _form_later(transition: Transition, belief: Belief) -> Form:
     return transition.kernel.form(transition.psi, first_coefficients(transition, belief))
 
