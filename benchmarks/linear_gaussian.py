@@ -70,6 +70,8 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             axis.plot([row["size"] for row in rows], [row[f"{kind}_{part}"] for row in rows], "o-", label=kind)
         axis.set(title=title, xlabel="basis functions", xscale="log", yscale="log", xticks=[r["size"] for r in rows])
         axis.xaxis.set_major_formatter("{x:.0f}")
+        axis.set_yticks([0.1, 0.2, 0.5, 1.0, 2.0])
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("difference from Kalman")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -89,6 +90,7 @@ TRANSFORMS = {
     "affine": lambda: sm.Affine([0.3, -0.2], [[1.0, 0.4], [-0.3, 0.9]]),
     "gaussian_cdf": lambda: sm.GaussianCDF([0.3, -0.2], [1.5, 0.8]),
 }
+UNDER = re.compile(r" under (Identity|Standardize|Affine|GaussianCDF)\b")
 COUNT = 3
 READINGS = 3
 
@@ -261,7 +263,11 @@ def combinations(families: list[str]) -> list[tuple[str, str, str]]:
 
 def section(family: str, answers: dict[str, dict[str, str]]) -> list[str]:
     """The table of one family, and the refusals under it."""
-    columns = {(name.split()[0], name.split()[1]): told for name, told in answers.items()}
+    # Refusals name the transform, which the column does already.
+    columns = {
+        (name.split()[0], name.split()[1]): {query: UNDER.sub("", told) for query, told in column.items()}
+        for name, column in answers.items()
+    }
     table, notes = merged(columns), []
     lines = [f"## {family}", "", "| query | " + " | ".join(name for name, _ in table) + " |"]
     lines.append("|---" * (len(table) + 1) + "|")

@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     """Simulate, learn, ask about the long run, compare, draw; returns the figures of the table by name."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the figure")
-    parser.add_argument("--count", type=int, default=500, help="trajectories to learn from")
+    parser.add_argument("--count", type=int, default=2000, help="trajectories to learn from")
     parser.add_argument("--length", type=int, default=40, help="steps of each")
     parser.add_argument("--size", type=int, default=12, help="basis functions")
     parser.add_argument("--steps", type=int, default=1000, help="training steps")

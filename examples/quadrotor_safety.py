@@ -1,8 +1,12 @@
-"""Learn a planar quadrotor, six coordinates, and ask how safely it flies between ground and ceiling.
+"""Learn how a planar quadrotor holds its height, and ask how safely it flies between ground and ceiling.
 
-It enters at 50 m/s. What is asked: how likely it keeps its height, when it loses it for the first time, how likely it
-strikes the ceiling without having touched the ground, and how soon it is past a gate. Each answer is held against the
-share of fresh simulated flights.
+It enters at 50 m/s with gusts in all six coordinates. What is asked: how likely it keeps its height, when it loses it
+for the first time, and how likely it strikes the ceiling without having touched the ground. Each answer is held
+against the share of fresh flights of the whole simulator.
+
+Steps are short and gusts strong, so that height by itself is nearly Markov, and its transitions are learned sharply.
+All six coordinates can be learned too, and their beliefs are good (docs/learning-results.md); but answers about every
+step on the way need transitions as sharp as one step's noise, and twenty functions of six coordinates are too few.
 
 Run it with `python examples/quadrotor_safety.py --out demo`.
 """
@@ -23,22 +27,28 @@ from sosmarkov.bench.systems import get_system
 
 STEPS = 13
 FLIGHTS = 20_000
-COORDINATES = ("px", "pz", "th", "vx", "vz", "w")
+SEEN = ("pz",)
 CORRIDOR = {"pz": (-1.0, 1.0)}
 GROUND, CEILING = {"pz": (-np.inf, -1.0)}, {"pz": (1.0, np.inf)}
-GATE = {"px": (5.0, np.inf)}
 
 
 def box(bounds: dict[str, tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper ends of all coordinates, infinite where none is given."""
-    ends = np.array([bounds.get(name, (-np.inf, np.inf)) for name in COORDINATES])
+    ends = np.array([bounds.get(name, (-np.inf, np.inf)) for name in SEEN])
     return ends[:, 0], ends[:, 1]
 
 
 def within(states: np.ndarray, bounds: dict[str, tuple[float, float]]) -> np.ndarray:
-    """Whether states of shape (..., 6) lie in a box."""
+    """Whether states of shape (..., 1) lie in a box."""
     lower, upper = box(bounds)
     return np.all((states > lower) & (states < upper), axis=-1)
+
+
+def fly(count: int, seed: int) -> np.ndarray:
+    """Heights of simulated flights, shape (count, STEPS + 1, 1)."""
+    system = get_system("quadrotor")
+    flights = np.asarray(system.simulate(jax.random.key(seed), count, STEPS))
+    return flights[..., [system.coordinates.index(name) for name in SEEN]]
 
 
 def simulated_answers(flights: np.ndarray) -> dict[str, np.ndarray]:
@@ -47,12 +57,10 @@ def simulated_answers(flights: np.ndarray) -> dict[str, np.ndarray]:
     stay = np.mean(np.logical_and.accumulate(within(later, CORRIDOR), axis=1), axis=0)
     clear = np.logical_and.accumulate(~within(later, GROUND), axis=1)
     struck = np.logical_or.accumulate(within(later, CEILING) & clear, axis=1)
-    passed = np.logical_or.accumulate(within(later, GATE), axis=1)
     return {
         "keeps height": stay,
         "loses it now": -np.diff(stay, prepend=1.0),
         "strikes ceiling": np.mean(struck, axis=0),
-        "past the gate": np.mean(passed, axis=0),
     }
 
 
@@ -62,7 +70,6 @@ def learned_answers(process: sm.MarkovProcess) -> dict[str, np.ndarray]:
         "keeps height": process.stay_probability(*box(CORRIDOR), STEPS),
         "loses it now": process.exit_probability(*box(CORRIDOR), STEPS),
         "strikes ceiling": process.reach_probability(*box(CEILING), STEPS, avoid=box(GROUND)),
-        "past the gate": process.reach_probability(*box(GATE), STEPS),
     }
     return {name: np.asarray(values) for name, values in found.items()}
 
@@ -73,9 +80,8 @@ def draw(learned: dict[str, np.ndarray], simulated: dict[str, np.ndarray], count
         "keeps height": "has kept its height",
         "loses it now": "loses it for the first time",
         "strikes ceiling": "struck the ceiling, no ground before",
-        "past the gate": "has been past the gate",
     }
-    figure, axes = plt.subplots(1, len(titles), figsize=(13, 3.2), sharex=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(titles), figsize=(11, 3.2), sharex=True, layout="constrained")
     steps = np.arange(1, STEPS + 1)
     for axis, (name, title) in zip(axes, titles.items(), strict=True):
         share = simulated[name]
@@ -96,17 +102,15 @@ def main(arguments: list[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the figure")
     parser.add_argument("--count", type=int, default=2000, help="flights to learn from")
-    parser.add_argument("--size", type=int, default=20, help="basis functions")
+    parser.add_argument("--size", type=int, default=16, help="basis functions")
     parser.add_argument("--steps", type=int, default=800, help="training steps")
     parser.add_argument("--flights", type=int, default=FLIGHTS, help="fresh flights to compare with")
     options = parser.parse_args(arguments)
 
     begin = time.perf_counter()
-    system = get_system("quadrotor")
-    # What happens on the way from step to step is asked, so transitions are what is trained. Functions with full
-    # covariances, the default here, have closed answers for bounds on one coordinate at a time.
+    # What happens on the way from step to step is asked, so transitions are what is trained.
     process = sm.fit(
-        np.asarray(system.simulate(jax.random.key(0), options.count, STEPS)),
+        fly(options.count, 0),
         size=options.size,
         steps=options.steps,
         objective="transitions",
@@ -116,8 +120,8 @@ def main(arguments: list[str] | None = None) -> float:
 
     begin_asking = time.perf_counter()
     learned = learned_answers(process)
-    print(f"four answers over {STEPS} steps in {time.perf_counter() - begin_asking:.1f} s, compilation included")
-    simulated = simulated_answers(np.asarray(system.simulate(jax.random.key(1), options.flights, STEPS)))
+    print(f"three answers over {STEPS} steps in {time.perf_counter() - begin_asking:.1f} s, compilation included")
+    simulated = simulated_answers(fly(options.flights, 1))
     print(f"\n{'':>4} " + " ".join(f"{name:^19}" for name in learned))
     print("step " + " ".join(f"{'learned':>9} {'simulated':>9}" for _ in learned))
     for k in range(STEPS):

@@ -75,7 +75,7 @@ def test_the_safety_of_the_quadrotor_is_held_against_simulation(tmp_path, capsys
     options = ["--count", "200", "--size", "3", "--steps", "60", "--flights", "500"]
     assert example("quadrotor_safety")(["--out", str(tmp_path), *options]) < 1.0
     assert (tmp_path / "quadrotor_safety.png").stat().st_size > 10_000
-    assert "four answers" in capsys.readouterr().out
+    assert "three answers" in capsys.readouterr().out
 
 
 def run_benchmark(name, arguments):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from sosmarkov import special
+from sosmarkov import numerics, special
 from sosmarkov.bases.exponential import tilted_moment
 from sosmarkov.bases.fourier import cosine_moment, sine_moment
 
@@ -93,3 +93,13 @@ def _antiderivative(power, z, t):
         rest = power - j
         total += (-1) ** j * mpmath.factorial(power) / mpmath.factorial(rest) * mpmath.mpf(t) ** rest / z ** (j + 1)
     return total * mpmath.exp(z * t)
+
+
+def test_the_exponential_of_tables_is_that_of_numpy():
+    x = np.concatenate([np.linspace(-708.0, 700.0, 20_001), np.linspace(-1.0, 1.0, 2_001), [-np.inf, -1e300, -709.0]])
+    with np.errstate(under="ignore"):
+        expected = np.where(x < -708.0, 0.0, np.exp(x))
+    # Compiled: a compiler that reassociates sums would undo the rounding.
+    np.testing.assert_allclose(jax.jit(numerics.exp)(jnp.asarray(x)), expected, rtol=5e-16)
+    slopes = jax.jit(jax.vmap(jax.grad(numerics.exp)))(jnp.asarray(x))
+    np.testing.assert_allclose(slopes, expected, rtol=5e-16)

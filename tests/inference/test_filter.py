@@ -205,6 +205,18 @@ def test_streaming_gives_what_the_batch_gives(name):
     np.testing.assert_allclose(belief.mean(), whole.beliefs[-1].mean(), rtol=1e-9, atol=1e-9)
 
 
+def test_a_reading_far_from_every_state_keeps_its_evidence():
+    case = gaussian_line()
+    readings = np.array(case.observations)[:3]
+    readings[1] = 60.0  # the exponential of what each pair of terms says underflows
+    whole = case.process.filter(readings, sensor=case.sensor)
+    belief, log_evidence = case.process.update(whole.predicted[1], readings[1], sensor=case.sensor)
+    np.testing.assert_allclose(whole.log_evidences[1], log_evidence, rtol=1e-11)
+    assert -1e6 < float(log_evidence) < -1e3
+    after = case.process.predict(belief)
+    np.testing.assert_allclose(whole.predicted[2].mean(), after.mean(), rtol=1e-9, atol=1e-9)
+
+
 def test_drawn_trajectories_follow_the_smoothed_beliefs():
     case, count = outliers(), 2000
     result = case.process.smooth(case.observations, sensor=case.sensor)
