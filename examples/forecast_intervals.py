@@ -18,7 +18,7 @@ import sosmarkov as sm
 from sosmarkov import plots
 from sosmarkov.bench.systems import get_system
 
-AHEAD = 10
+AHEAD = 7
 SHARES = (0.5, 0.9)
 
 

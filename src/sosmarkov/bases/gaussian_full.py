@@ -20,6 +20,8 @@ from sosmarkov.checks import ArrayLike
 from sosmarkov.numerics import Quadrature, Signed, whitener
 from sosmarkov.special import log_normal_between
 
+_WRITTEN_OUT = 3
+
 
 class FullGaussianBasis(Basis):
     """Gaussian kernels, each with its own covariance matrix.
@@ -103,7 +105,15 @@ class FullGaussianBasis(Basis):
     def log_abs(self, theta: FullTheta, y: Float[Array, " d"]) -> tuple[Array, Array]:
         """The exponent."""
         apart = y - theta.mean
-        value = theta.offset - 0.5 * jnp.einsum("...i,...ij,...j->...", apart, theta.precision, apart)
+        if self.dim > _WRITTEN_OUT:
+            value = theta.offset - 0.5 * jnp.einsum("...i,...ij,...j->...", apart, theta.precision, apart)
+            return value, jnp.ones(())
+        # One loop over all terms, of which a marginal has many: several times as fast.
+        value = theta.offset
+        for i in range(self.dim):
+            value = value - 0.5 * theta.precision[..., i, i] * apart[..., i] ** 2
+            for j in range(i):
+                value = value - theta.precision[..., i, j] * apart[..., i] * apart[..., j]
         return value, jnp.ones(())
 
     def log_integral(self, theta: FullTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
