@@ -7,7 +7,6 @@ repeated calls after compilation; ratios come from the same run on the same mach
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +21,7 @@ from dense_reference import loss as dense_loss
 from dense_reference import propagate as dense_propagate
 
 import sosmarkov as sm
-from sosmarkov.bench.environment import environment
-from sosmarkov.files import write_atomic
+from sosmarkov.bench.environment import write_results
 from sosmarkov.inference import propagate as propagation
 from sosmarkov.numerics import pack
 
@@ -149,9 +147,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
             row = compare(d, n, coupling, options.repeats, options.seed)
             rows.append(row)
             print(show(row), flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    content = {"environment": environment() | {"seed": options.seed}, "rows": rows}
-    write_atomic(options.out, json.dumps(content, indent=1).encode())
+    write_results(options.out, {"rows": rows}, options.seed)
     print(f"\nwritten: {options.out}")
     return rows
 

@@ -7,7 +7,6 @@ sees trajectories only. Part of `make bench`; `--quick` takes small sizes.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sosmarkov as sm
-from sosmarkov.bench.environment import environment
+from sosmarkov import plots
+from sosmarkov.bench.environment import write_results
 from sosmarkov.bench.kalman import LinearGaussian, kalman
-from sosmarkov.files import write_atomic
 
 TURN, SHRINK, NOISE, READING_STD = 0.5, 0.9, 0.4, 0.5
 SIZES = (2, 4, 8, 16, 24, None)
@@ -76,9 +75,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("difference from Kalman")
     axes[0].legend(frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    plots.save(figure, path)
 
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
@@ -109,9 +106,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
             flush=True,
         )
     draw(rows, options.figure)
-    content = {"environment": environment() | {"seed": options.seed}, "rows": rows}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(options.out, json.dumps(content, indent=1).encode())
+    write_results(options.out, {"rows": rows}, options.seed)
     print(f"written: {options.out}, {options.figure}")
     return rows
 

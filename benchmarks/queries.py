@@ -7,7 +7,6 @@ a 100 x 100 grid of a marginal of a 12-D belief. Part of `make bench`; `--quick`
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import sosmarkov as sm
-from sosmarkov.bench.environment import environment
-from sosmarkov.files import write_atomic
+from sosmarkov.bench.environment import write_results
 from sosmarkov.inference import filter as filtering
 from sosmarkov.inference import propagate as propagation
 
@@ -96,7 +94,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--out", type=Path, default=Path("results/bench_queries.json"))
     options = parser.parse_args(arguments)
     sizes = QUICK if options.quick else SIZES
-    content: dict[str, Any] = {"environment": environment() | {"seed": options.seed}, "filter": [], "marginal": []}
+    content: dict[str, Any] = {"filter": [], "marginal": []}
     for family, d, n in sizes:
         row = filter_row(family, d, n, options.repeats, options.seed)
         content["filter"].append(row)
@@ -109,8 +107,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         row = marginal_row(family, d, n, options.repeats, options.seed)
         content["marginal"].append(row)
         print(f"{family:<14} d={d:<2} n={n:<2}  100 x 100 grid of a 2-D marginal: {row['seconds']:.3f} s", flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(options.out, json.dumps(content, indent=1).encode())
+    write_results(options.out, content, options.seed)
     print(f"written: {options.out}")
     return content
 

@@ -7,7 +7,6 @@ along the way. Part of `make bench`; `--quick` takes a few thousand readings.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from typing import Any
 import numpy as np
 
 import sosmarkov as sm
-from sosmarkov.bench.environment import environment
-from sosmarkov.files import write_atomic
+from sosmarkov.bench.environment import write_results
 
 SIZE, DIM, RANK, STD, MISSING = 6, 2, 4, 0.5, 0.1
 LOOKS = 20
@@ -70,7 +68,6 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     at_once = float(process.filter(readings, sensor=sensor).log_evidence)
     seconds = time.perf_counter() - begin
     content = {
-        "environment": environment() | {"seed": options.seed},
         "readings": count,
         "missing": int(np.isnan(readings).sum()),
         "stream": found,
@@ -78,8 +75,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         "relative_difference": abs(found["log_evidence"] - at_once) / abs(at_once),
         "difference_per_reading": abs(found["log_evidence"] - at_once) / count,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(options.out, json.dumps(content, indent=1).encode())
+    write_results(options.out, content, options.seed)
     print(f"log-evidence {found['log_evidence']:.6f}, at once {at_once:.6f} ({seconds:.1f} s with compilation)")
     print(f"relative difference {content['relative_difference']:.1e}; written: {options.out}")
     return content

@@ -126,9 +126,7 @@ def draw(process: sm.MarkovProcess, grid: Grid, result: sm.ChapmanKolmogorov, pa
     axes = right.subplots(ranges, ranges, sharex=True, sharey=True)
     plots.ck_test(result, axes)
     right.suptitle("ck_test(): where x goes, fresh trajectories", fontsize=12)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    plots.save(figure, path)
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:

@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sosmarkov as sm
+from sosmarkov import plots
 
 TURN, RADIUS, NOISE = 0.5, 2.0, 0.2
 READING_STD = 0.4
@@ -67,13 +68,11 @@ def draw(truth: np.ndarray, readings: np.ndarray, found: dict[str, sm.BeliefSequ
     axes[1].set_xlabel("step")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=9, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    plots.save(figure, path)
 
 
-def main(arguments: list[str] | None = None) -> tuple[float, float]:
-    """Simulate, learn, filter, smooth, compare, draw; returns the RMSE of the filter and of the smoother."""
+def main(arguments: list[str] | None = None) -> dict[str, float]:
+    """Simulate, learn, filter, smooth, compare, draw; returns RMSEs by name."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the figure")
     parser.add_argument("--count", type=int, default=400, help="trajectories to learn from")
@@ -114,8 +113,7 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
         all_, gap = (np.sqrt(np.mean(part, axis=(0, 1))) for part in (squares, np.array(squares)[:, GAP]))
         print(f"{name:<22} {all_[0]:>7.3f} {all_[1]:>7.3f} {gap[0]:>9.3f} {gap[1]:>9.3f}")
     print(f"{time.perf_counter() - begin:.0f} s in all")
-    found = [float(np.sqrt(np.mean(errors[name]))) for name in ("filter", "smoother")]
-    return found[0], found[1]
+    return {name: float(np.sqrt(np.mean(squares))) for name, squares in errors.items()}
 
 
 if __name__ == "__main__":

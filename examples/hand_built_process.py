@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sosmarkov as sm
+from sosmarkov import plots
 
 STEPS = (0, 1, 2, 4, 8, 16)
 
@@ -72,9 +73,7 @@ def draw(process: sm.MarkovProcess, beliefs: sm.Beliefs, trajectories: np.ndarra
     axes[0, 0].set_ylabel("exact belief")
     axes[1, 0].set_ylabel("simulation")
     figure.tight_layout(pad=0.6)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    plots.save(figure, path, dpi=130)
 
 
 def main(arguments: list[str] | None = None) -> float:

@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sosmarkov as sm
+from sosmarkov import plots
 from sosmarkov.bench.oracle import gaussian_per_step, limit
 from sosmarkov.bench.systems import get_system
 
@@ -37,9 +38,7 @@ def draw(beliefs: sm.Beliefs, simulated: np.ndarray, path: Path) -> None:
     axes[0, 0].set_ylabel("learned belief")
     axes[1, 0].set_ylabel("fresh simulation")
     figure.tight_layout(pad=0.6)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    plots.save(figure, path, dpi=130)
 
 
 def main(arguments: list[str] | None = None) -> np.ndarray:

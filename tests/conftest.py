@@ -28,8 +28,8 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-# Every compiled program keeps memory mappings, of which a process may have 65,530 by default on Linux: with about this
-# many left to go, the programs of past tests are dropped.
+# Every compiled program keeps memory mappings, and Linux lets a process have 65,530 of them; one that asks for more
+# dies. Well before that, the programs of past tests are dropped.
 MOST_MAPPINGS = 30_000
 
 

@@ -1,4 +1,4 @@
-"""Array mathematics the rooms below share: packed symmetric matrices, factors, scaled vectors.
+"""Array mathematics the rooms below share: packed symmetric matrices, factors, scaled vectors, exponentials.
 
 Nothing here calls LAPACK: on small CPUs several batched LAPACK calls inside one compiled loop can
 wait for each other for ever, and the loops below are as fast at the sizes in use.
@@ -180,10 +180,10 @@ def inverse_root_near_identity(T: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 @jax.custom_jvp
 def exp(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """E^x for x <= 700, to rounding: x = k log 2 + r, e^x = 2^k (1 + r + r^2 / 2! + ...).
+    """The exponential of x <= 700, to rounding: x = k log 2 + r, e^x = 2^k (1 + r + r^2 / 2! + ...).
 
-    XLA calls the C library for each number of a table in double precision. This is arithmetic alone, which it
-    vectorises: about four times as fast. Zero below -708, where a normal double ends.
+    On a CPU, XLA takes the exponential of doubles one by one; this is arithmetic alone, which it vectorises. Zero
+    below -708, where normal doubles end.
     """
     if x.dtype != jnp.float64:
         return jnp.exp(x)

@@ -1,8 +1,11 @@
-"""Figures: the Chapman-Kolmogorov check, and fans of intervals. They need matplotlib (`sosmarkov[plot]`)."""
+"""Figures and files of them: the Chapman-Kolmogorov check, fans of intervals. Needs matplotlib (`sosmarkov[plot]`)."""
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -11,6 +14,7 @@ import numpy as np
 from sosmarkov import checks
 from sosmarkov.belief import Belief
 from sosmarkov.checks import ArrayLike
+from sosmarkov.files import write_atomic
 from sosmarkov.inference.trajectories import ChapmanKolmogorov
 
 if TYPE_CHECKING:
@@ -98,6 +102,22 @@ def fan(
         axes.fill_between(at, low, high, color=color, alpha=0.45 / len(shares), linewidth=0, label=name)
     axes.plot(at, lines[:, 0], color=color, linewidth=1.2, label=f"{begin}median")
     return axes.figure
+
+
+def save(figure: Figure, path: str | os.PathLike, *, dpi: int = 100) -> None:
+    """Write a figure, whole or not at all, and close it; folders are made, the ending says the format.
+
+    Args:
+        figure: What the functions above give, or any other.
+        path: Where to.
+        dpi: Points an inch, for formats of points.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=dpi, format=path.suffix.removeprefix(".") or "png")
+    write_atomic(path, content.getvalue())
+    _pyplot().close(figure)
 
 
 def _range_name(low: float, high: float) -> str:

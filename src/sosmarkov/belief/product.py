@@ -34,7 +34,7 @@ class DensityBelief(Belief):
         """The density in model space as a signed sum."""
 
     @abstractmethod
-    def log_prob_model(self, y: Float[Array, " d"]) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    def log_prob_and_loss(self, y: Float[Array, " d"]) -> tuple[Float[Array, ""], Bool[Array, ""]]:
         """log-density of one point in model space, without the transform's Jacobian; whether cancellation ate it."""
 
     @property
@@ -158,10 +158,14 @@ class ProductBelief(DensityBelief):
         weights = self.g.coefficients[:, None] * self.h.coefficients
         return Expansion(self.g.basis, self.g.terms, self.h.terms, weights, self.lower, self.upper)
 
-    def log_prob_model(self, y: Float[Array, " d"]) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-        """Log g + log h, each a squared norm or a sum of positive terms, in which nothing cancels."""
+    def log_prob_model(self, y: Float[Array, " d"]) -> Float[Array, ""]:
+        """Log g + log h in model space, each a squared norm or a sum of positive terms."""
         value = self.g.log_value(y) + self.h.log_value(y)
-        return jnp.where(within(y, self.lower, self.upper), value, -jnp.inf), jnp.asarray(False)
+        return jnp.where(within(y, self.lower, self.upper), value, -jnp.inf)
+
+    def log_prob_and_loss(self, y: Float[Array, " d"]) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+        """The same; nothing cancels in it."""
+        return self.log_prob_model(y), jnp.asarray(False)
 
     def marginal(self, coordinates: Sequence[int] | int) -> MarginalBelief:
         """The belief over some coordinates, in the order given.
@@ -250,7 +254,7 @@ class MarginalBelief(DensityBelief):
         """The sum itself."""
         return self.sum
 
-    def log_prob_model(self, y: Float[Array, " d"]) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    def log_prob_and_loss(self, y: Float[Array, " d"]) -> tuple[Float[Array, ""], Bool[Array, ""]]:
         """Log of left(y)^T W right(y), and whether rounding is larger than it."""
         basis, left, right, weights = self.sum.basis, self.sum.left, self.sum.right, self.sum.weights
         inside = basis.inside(y) & within(y, self.sum.lower, self.sum.upper)
@@ -343,9 +347,9 @@ def _log_prob(belief: DensityBelief, x: Array) -> Array:
     y, log_det = to_model(belief.transform, x)
     block = max(1, _VALUES // belief.values_per_point)
     if len(y) <= block:
-        values, lost = jax.vmap(belief.log_prob_model)(y)
+        values, lost = jax.vmap(belief.log_prob_and_loss)(y)
     else:
-        values, lost = lax.map(belief.log_prob_model, y, batch_size=block)
+        values, lost = lax.map(belief.log_prob_and_loss, y, batch_size=block)
     if isinstance(belief, MarginalBelief):
         # Once for all points: each time is a call out of the compiled program.
         values = eqx.error_if(

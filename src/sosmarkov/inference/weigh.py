@@ -105,9 +105,7 @@ class Normals(eqx.Module):
 
     def _some_there(self, observation: Array) -> Weighed:
         there = ~jnp.isnan(observation)
-        # What is missing is read where it weighs nothing.
-        exponent = jnp.zeros_like(self.plain)
-        values = self.plain
+        exponent, values = jnp.zeros_like(self.plain), self.plain
         for i in range(len(observation)):
             away = jnp.where(there[i], observation[i] - self.mean[i], 0.0)
             exponent = exponent + self.slope[i] * away**2
