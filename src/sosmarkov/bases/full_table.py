@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
@@ -86,11 +87,11 @@ def _system(left: FullTheta, right: FullTheta) -> _System:
     return _System([[A[i][j] + B[i][j] for j in range(i + 1)] for i in range(d)], times(A), times(B))
 
 
-def _block_value(right: FullTheta, left: FullTheta) -> Float[Array, "p q"]:
-    """Gaussian elimination: the pivots' product is the determinant, and x^T (A + B)^{-1} y falls out on the way."""
-    a, x, y = _system(left, right)
+def _eliminate(state: _System, count: int) -> tuple[_System, Array, Array]:
+    """Gaussian elimination of the first unknowns: what is left, -1/2 of x^T y's part, and the log-determinant's."""
+    a, x, y = [list(row) for row in state.matrix], list(state.by_left), list(state.by_right)
     d, pivots, exponent = len(x), [], jnp.zeros(())
-    for k in range(d):
+    for k in range(count):
         pivots.append(a[k][k])
         inverted = 1.0 / a[k][k]
         exponent = exponent - 0.5 * x[k] * y[k] * inverted
@@ -100,8 +101,43 @@ def _block_value(right: FullTheta, left: FullTheta) -> Float[Array, "p q"]:
             for j in range(k + 1, i + 1):
                 a[i][j] = a[i][j] - share * a[j][k]
     # Logarithms cost most: one for three pivots, whose product cannot overflow before a variance is 1e-100.
-    log_det = sum(jnp.log(math.prod(pivots[k : k + 3])) for k in range(0, d, 3))
+    log_det = sum((jnp.log(math.prod(pivots[k : k + 3])) for k in range(0, count, 3)), jnp.zeros(()))
+    return _System([row[count:] for row in a[count:]], x[count:], y[count:]), exponent, log_det
+
+
+def _block_value(right: FullTheta, left: FullTheta) -> Float[Array, "p q"]:
+    """The pivots' product is the determinant, and x^T (A + B)^{-1} y falls out on the way."""
+    d = left.mean.shape[-1]
+    _, exponent, log_det = _eliminate(_system(left, right), d)
     return left.offset[:, None] + right.offset + exponent + 0.5 * (d * math.log(2.0 * math.pi) - log_det)
+
+
+def marginal_products(left: FullTheta, right: FullTheta, kept: tuple[int, ...]) -> FullTheta:
+    """Every product of a left and a right term with all but some coordinates integrated out, axes (p, q)."""
+    dropped = [c for c in range(left.mean.shape[-1]) if c not in kept]
+    order = np.asarray([*dropped, *kept])
+    left, right = (
+        FullTheta(theta.precision[:, order[:, None], order], theta.mean[:, order], theta.offset)
+        for theta in (left, right)
+    )
+    count, size = _layout(left, right)
+    found = lax.map(partial(_block_marginal, right, len(dropped)), blocks(left, count, size))
+    return jax.tree.map(lambda leaf: leaf.reshape(count * size, *leaf.shape[2:])[: left.offset.shape[0]], found)
+
+
+def _block_marginal(right: FullTheta, dropped: int, left: FullTheta) -> FullTheta:
+    """The first coordinates are integrated out: the Schur complement is the precision of the others."""
+    rest, exponent, log_det = _eliminate(_system(left, right), dropped)
+    d = len(rest.matrix)
+    solved = rest
+    for _ in range(d):
+        solved = _sweep_first(solved)
+    exponent = exponent - 0.5 * sum((x * y for x, y in zip(solved.by_left, rest.by_right, strict=True)), jnp.zeros(()))
+    precision = jnp.stack(
+        [jnp.stack([rest.matrix[max(i, j)][min(i, j)] for j in range(d)], axis=-1) for i in range(d)], axis=-2
+    )
+    offset = left.offset[:, None] + right.offset + exponent + 0.5 * (dropped * math.log(2.0 * math.pi) - log_det)
+    return FullTheta(precision, right.mean[:, dropped:] + jnp.stack(solved.by_left, axis=-1), offset)
 
 
 def _sweep_first(state: _System) -> _System:
@@ -134,7 +170,7 @@ def _block_gradient(right: FullTheta, inputs: tuple[FullTheta, Float[Array, "p q
     return side(left, [-x for x in found.by_right], -1), side(right, found.by_left, -2)
 
 
-def _blocks(tree, count: int, size: int):
+def blocks(tree, count: int, size: int):
     """Leading axes padded with copies of the first entry and split into equal blocks."""
 
     def split(leaf: Array) -> Array:
@@ -156,8 +192,8 @@ def _layout(left: FullTheta, right: FullTheta) -> tuple[int, int]:
 def log_pair_table(left: FullTheta, right: FullTheta) -> Float[Array, "p q"]:
     """Log of the integral of every product of a left and a right term."""
     count, size = _layout(left, right)
-    blocks = lax.map(partial(_block_value, right), _blocks(left, count, size))
-    return blocks.reshape(count * size, -1)[: left.offset.shape[0]]
+    values = lax.map(partial(_block_value, right), blocks(left, count, size))
+    return values.reshape(count * size, -1)[: left.offset.shape[0]]
 
 
 def _forward(left: FullTheta, right: FullTheta):
@@ -168,7 +204,7 @@ def _backward(saved: tuple[FullTheta, FullTheta], G: Array):
     left, right = saved
     count, size = _layout(left, right)
     padded = jnp.zeros((count * size, G.shape[1]), G.dtype).at[: G.shape[0]].set(G)
-    inputs = _blocks(left, count, size), padded.reshape(count, size, -1)
+    inputs = blocks(left, count, size), padded.reshape(count, size, -1)
     by_left, by_right = lax.map(partial(_block_gradient, right), inputs)
     p = left.offset.shape[0]
     joined = jax.tree.map(lambda leaf: leaf.reshape(count * size, *leaf.shape[2:])[:p], by_left)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,6 +16,7 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 
 from sosmarkov import checks, sampling
 from sosmarkov.bases import Basis, FullGaussianBasis, GaussianBasis, Terms, require_compatible
+from sosmarkov.bases.full_sum import Sums, sum_at
 from sosmarkov.belief import integrals
 from sosmarkov.belief.base import Belief, estimated_probability
 from sosmarkov.belief.integrals import Expansion
@@ -34,18 +36,13 @@ class DensityBelief(Belief):
         """The density in model space as a signed sum."""
 
     @abstractmethod
-    def log_prob_and_loss(self, y: Float[Array, " d"]) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-        """log-density of one point in model space, without the transform's Jacobian; whether cancellation ate it."""
+    def log_prob_and_loss(self, y: Float[Array, "b d"]) -> tuple[Float[Array, " b"], Bool[Array, " b"]]:
+        """log-density of points in model space, without the transform's Jacobian; whether cancellation ate it."""
 
     @property
     @abstractmethod
     def basis(self) -> Basis:
         """A basis of the density's family."""
-
-    @property
-    @abstractmethod
-    def values_per_point(self) -> int:
-        """How many functions are evaluated for the density at one point."""
 
     @property
     def dim(self) -> int:
@@ -148,11 +145,6 @@ class ProductBelief(DensityBelief):
         """The basis of g."""
         return self.g.basis
 
-    @property
-    def values_per_point(self) -> int:
-        """The functions of both factors."""
-        return self.g.basis.size + self.h.basis.size
-
     def expansion(self) -> Expansion:
         """Outer product of the coefficients of g and h."""
         weights = self.g.coefficients[:, None] * self.h.coefficients
@@ -163,9 +155,10 @@ class ProductBelief(DensityBelief):
         value = self.g.log_value(y) + self.h.log_value(y)
         return jnp.where(within(y, self.lower, self.upper), value, -jnp.inf)
 
-    def log_prob_and_loss(self, y: Float[Array, " d"]) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-        """The same; nothing cancels in it."""
-        return self.log_prob_model(y), jnp.asarray(False)
+    def log_prob_and_loss(self, y: Float[Array, "b d"]) -> tuple[Float[Array, " b"], Bool[Array, " b"]]:
+        """The same for many points; nothing cancels in it."""
+        values = _in_blocks(self.log_prob_model, y, self.g.basis.size + self.h.basis.size)
+        return values, jnp.zeros(len(y), dtype=bool)
 
     def marginal(self, coordinates: Sequence[int] | int) -> MarginalBelief:
         """The belief over some coordinates, in the order given.
@@ -245,26 +238,30 @@ class MarginalBelief(DensityBelief):
         """The sum's."""
         return self.sum.basis
 
-    @property
-    def values_per_point(self) -> int:
-        """One a term on either side."""
-        return sum(self.sum.weights.shape)
-
     def expansion(self) -> Expansion:
         """The sum itself."""
         return self.sum
 
-    def log_prob_and_loss(self, y: Float[Array, " d"]) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    def log_prob_and_loss(self, y: Float[Array, "b d"]) -> tuple[Float[Array, " b"], Bool[Array, " b"]]:
         """Log of left(y)^T W right(y), and whether rounding is larger than it."""
-        basis, left, right, weights = self.sum.basis, self.sum.left, self.sum.right, self.sum.weights
+        basis, weights = self.sum.basis, self.sum.weights
         inside = basis.inside(y) & within(y, self.sum.lower, self.sum.upper)
-        safe = jnp.where(inside, y, basis.interior_point())
-        values = [_values(basis, terms, safe) for terms in (left, right)]
-        total = values[0].values @ weights @ values[1].values
-        size = jnp.abs(values[0].values) @ jnp.abs(weights) @ jnp.abs(values[1].values)
-        lost = inside & ~(total > 4.0 * jnp.finfo(total.dtype).eps * size)
-        log_value = jnp.log(total) + values[0].log_scale + values[1].log_scale
-        return jnp.where(inside, log_value, -jnp.inf), lost
+        safe = jnp.where(inside[:, None], y, basis.interior_point())
+        if isinstance(basis, FullGaussianBasis):
+            # Marginalised, all products of terms stand on the left.
+            left = self.sum.left
+            theta = left.theta._replace(offset=left.theta.offset + left.log_scale)
+            sums = sum_at(theta, weights[:, 0], safe)
+        else:
+            sums = _in_blocks(self._sums, safe, sum(weights.shape))
+        lost = inside & ~(sums.value > 4.0 * jnp.finfo(y.dtype).eps * sums.size)
+        return jnp.where(inside, jnp.log(sums.value) + sums.log_scale, -jnp.inf), lost
+
+    def _sums(self, y: Float[Array, " d"]) -> Sums:
+        left, right = (_values(self.sum.basis, terms, y) for terms in (self.sum.left, self.sum.right))
+        value = left.values @ self.sum.weights @ right.values
+        size = jnp.abs(left.values) @ jnp.abs(self.sum.weights) @ jnp.abs(right.values)
+        return Sums(value, size, left.log_scale + right.log_scale)
 
     def marginal(self, coordinates: Sequence[int] | int) -> MarginalBelief:
         """Fewer of the parent's coordinates."""
@@ -337,19 +334,20 @@ def _conditioned(belief: ProductBelief, fixed: tuple[int, ...], values: Array) -
     return jnp.where(inside, log_mass + log_g + log_h, -jnp.inf), found
 
 
-# Values held at once for a block of points: what a cache takes (a density of a full Gaussian's marginal has one for
-# every product of four functions).
+# Values held at once for a block of points: what a cache takes.
 _VALUES = 2**19
+
+
+def _in_blocks(function: Callable[[Array], Any], y: Float[Array, "b d"], values: int) -> Any:
+    """A function of one point at many, in blocks if it takes so many values that they would fill the memory."""
+    block = max(1, _VALUES // values)
+    return jax.vmap(function)(y) if len(y) <= block else lax.map(function, y, batch_size=block)
 
 
 @eqx.filter_jit
 def _log_prob(belief: DensityBelief, x: Array) -> Array:
     y, log_det = to_model(belief.transform, x)
-    block = max(1, _VALUES // belief.values_per_point)
-    if len(y) <= block:
-        values, lost = jax.vmap(belief.log_prob_and_loss)(y)
-    else:
-        values, lost = lax.map(belief.log_prob_and_loss, y, batch_size=block)
+    values, lost = belief.log_prob_and_loss(y)
     if isinstance(belief, MarginalBelief):
         # Once for all points: each time is a call out of the compiled program.
         values = eqx.error_if(
