@@ -30,7 +30,7 @@ def pytest_collection_finish():
 
 # Every compiled program keeps memory mappings, and Linux lets a process have 65,530 of them; one that asks for more
 # dies. Well before that, the programs of past tests are dropped.
-MOST_MAPPINGS = 30_000
+MOST_MAPPINGS = 50_000
 
 
 def pytest_runtest_teardown(nextitem):

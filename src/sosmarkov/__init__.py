@@ -24,8 +24,9 @@ if TYPE_CHECKING:
         MonomialBasis,
     )
     from sosmarkov.belief import Belief, Estimate, EstimateWarning, KnownState, MixtureBelief
-    from sosmarkov.couplings import Kraus, Linear, Paired
+    from sosmarkov.couplings import Bumps, Driven, Kraus, Linear, Network, Paired, Phases
     from sosmarkov.diagnostics import CheckReport
+    from sosmarkov.driven import DrivenTransition
     from sosmarkov.ensemble import Ensemble
     from sosmarkov.forms import LinearForm, PlainConditional, SquaredForm
     from sosmarkov.inference.filter import FilterResult
@@ -53,8 +54,9 @@ _ROOMS = {
         "MonomialBasis",
     ),
     "belief": ("Belief", "Estimate", "EstimateWarning", "KnownState", "MixtureBelief"),
-    "couplings": ("Kraus", "Linear", "Paired"),
+    "couplings": ("Bumps", "Driven", "Kraus", "Linear", "Network", "Paired", "Phases"),
     "diagnostics": ("CheckReport",),
+    "driven": ("DrivenTransition",),
     "ensemble": ("Ensemble",),
     "forms": ("LinearForm", "PlainConditional", "SquaredForm"),
     "learning.fit": ("fit",),

@@ -61,6 +61,17 @@ def states(x: ArrayLike, dim: int, name: str = "states") -> Array:
     return x
 
 
+def inputs(u: ArrayLike, dim: int) -> Array:
+    """Finite inputs of shape (..., dim), or a ValueError; a number is one input."""
+    array = as_float(u, "inputs")
+    if array.ndim == 0 and dim == 1:
+        array = array[None]
+    if array.ndim == 0 or array.shape[-1] != dim:
+        raise ValueError(f"Expected inputs of shape (..., {dim}), got {array.shape}.")
+    require_finite(array, "inputs")
+    return array
+
+
 def parameter(x: ArrayLike, name: str, shape: Sequence[int | None]) -> Array:
     """A finite parameter array of the given shape, None standing for any length of at least one."""
     x = as_float(x, name)

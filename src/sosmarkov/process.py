@@ -16,6 +16,7 @@ from sosmarkov import checks
 from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief, initial_belief
 from sosmarkov.checks import ArrayLike
 from sosmarkov.diagnostics import CheckReport, examine
+from sosmarkov.driven import DrivenTransition, steps_of
 from sosmarkov.forms import Form
 from sosmarkov.inference import filter as filtering
 from sosmarkov.inference import propagate as propagation
@@ -27,24 +28,24 @@ from sosmarkov.inference.propagate import Beliefs, belief_from
 from sosmarkov.inference.smooth import SmoothResult
 from sosmarkov.sensors import Sensor
 from sosmarkov.transforms import Transform
-from sosmarkov.transition import Transition
+from sosmarkov.transition import Dynamics, Transition
 
 
 class MarkovProcess(eqx.Module):
     """A Markov process in rational-factor form.
 
     Args:
-        transition: p(x' | x).
+        transition: p(x' | x), or p(x' | x, u).
         initial: Where it starts: a form h_0 over a basis of its own (p_0 = g h_0, normalised
             exactly), a belief of this process, or a known state of shape (d,).
     """
 
     initial: Belief
-    transition: Transition
+    transition: Dynamics
     # What training did, where it was trained; a record, not part of the mathematics.
     history: Any = eqx.field(static=True)
 
-    def __init__(self, transition: Transition, initial: Belief | Form | ArrayLike, *, history: Any = None):
+    def __init__(self, transition: Dynamics, initial: Belief | Form | ArrayLike, *, history: Any = None):
         self.transition = transition
         self.initial = self._start(initial)
         self.history = history
@@ -68,7 +69,15 @@ class MarkovProcess(eqx.Module):
             count += sum(leaf.size for leaf in jax.tree.leaves(basis)) + self.initial.h.coefficients.size
         return count
 
-    def propagate(self, steps: int, *, initial: Belief | Form | ArrayLike | None = None) -> Beliefs:
+    def under(self, u: ArrayLike) -> MarkovProcess:
+        """The process under one input that stays, shape (e,): an ordinary one, with a long run of its own."""
+        if not isinstance(self.transition, DrivenTransition):
+            raise ValueError("Expected a process with inputs, got one that was built without.")
+        return MarkovProcess(self.transition.under(u), self.initial, history=self.history)
+
+    def propagate(
+        self, steps: int, *, initial: Belief | Form | ArrayLike | None = None, inputs: ArrayLike | None = None
+    ) -> Beliefs:
         """Beliefs at steps 0 to `steps`, exactly, by one compiled scan.
 
         p_(k+1)(x') = int p(x' | x) p_k(x) dx is a linear map on the coefficients of h_k.
@@ -76,39 +85,55 @@ class MarkovProcess(eqx.Module):
         Args:
             steps: How far ahead, zero or more.
             initial: Another start than the process's own: a belief, a form h_0, or a known state.
+            inputs: Of each step, shape (steps, e), where p(x' | x, u) depends on one. For a process with a period:
+                the times of the steps, counted from 0 where none are given.
         """
         steps = checks.count(steps, "steps")
-        start = self._start(initial)
+        start, inputs = self._start(initial), steps_of(self.transition, inputs, steps)
         if steps == 0:
             size = self.transition.overlap.shape[1]
             return Beliefs(start, self.transition, jnp.zeros((0, size)))
-        return Beliefs(start, self.transition, propagation.propagate(self.transition, start, steps))
+        return Beliefs(start, self.transition, propagation.propagate(self.transition, start, steps, inputs))
 
     def belief_at(self, k: int, *, initial: Belief | Form | ArrayLike | None = None) -> Belief:
-        """The belief at one step, however far, at a cost that grows with log k."""
+        """The belief at one step, however far, at a cost that grows with log k (with k, where time has a period)."""
         k = checks.count(k, "k")
         start = self._start(initial)
         if k == 0:
             return start
-        return belief_from(self.transition, propagation.coefficients_at(self.transition, start, k))
+        if self.transition.features is not None:
+            return self.propagate(k, initial=start)[k]
+        return belief_from(self.transition, propagation.coefficients_at(self._steady, start, k))
 
     # --- trajectories -----------------------------------------------------------------------------
 
     def sample(
-        self, key: PRNGKeyArray, count: int, steps: int, *, initial: Belief | Form | ArrayLike | None = None
+        self,
+        key: PRNGKeyArray,
+        count: int,
+        steps: int,
+        *,
+        initial: Belief | Form | ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
     ) -> Float[Array, "n k d"]:
-        """Independent trajectories x_0, ..., x_steps, exact draws of shape (count, steps + 1, d)."""
+        """Independent trajectories x_0, ..., x_steps under the same inputs, exact draws (count, steps + 1, d)."""
         count, steps = checks.count(count, "count", 1), checks.count(steps, "steps")
-        return trajectories_.draw(self.transition, self._start(initial), key, count, steps)
+        inputs = steps_of(self.transition, inputs, steps)
+        return trajectories_.draw(self.transition, self._start(initial), key, count, steps, inputs)
 
-    def log_likelihood(self, trajectories: ArrayLike | Sequence[ArrayLike]) -> Float[Array, " n"]:
+    def log_likelihood(
+        self, trajectories: ArrayLike | Sequence[ArrayLike], *, inputs: ArrayLike | Sequence[ArrayLike] | None = None
+    ) -> Float[Array, " n"]:
         """Log p(x_0, x_1, ...) per trajectory: log p_0(x_0) + sum_k log p(x_(k+1) | x_k).
 
         Args:
             trajectories: Shape (N, T, d), one of shape (T, d), or a list of those. Rows of NaN are gaps: the states
                 in them are integrated out exactly.
+            inputs: Of each step of each trajectory: shape (N, T - 1, e), or a list of arrays (T_i - 1, e).
         """
-        return trajectories_.log_likelihood(self.transition, self.initial, trajectories_.gather(trajectories, self.dim))
+        found = trajectories_.gather(trajectories, self.dim)
+        given = self._inputs_of(found, inputs)
+        return trajectories_.log_likelihood(self.transition, self.initial, found, given)
 
     def ck_test(
         self, trajectories: ArrayLike | Sequence[ArrayLike], steps: int, *, coordinate: int = 0, ranges: int = 3
@@ -127,12 +152,17 @@ class MarkovProcess(eqx.Module):
         found = trajectories_.gather(trajectories, self.dim)
         (chosen,) = checks.coordinates(coordinate, self.dim)
         steps, ranges = checks.count(steps, "steps", 1), checks.count(ranges, "ranges", 2)
-        return trajectories_.ck_test(self.transition, found, steps, chosen, ranges)
+        return trajectories_.ck_test(self._steady, found, steps, chosen, ranges)
 
     # --- readings ---------------------------------------------------------------------------------
 
     def filter(
-        self, observations: ArrayLike, *, sensor: Sensor, initial: Belief | Form | ArrayLike | None = None
+        self,
+        observations: ArrayLike,
+        *,
+        sensor: Sensor,
+        initial: Belief | Form | ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
     ) -> FilterResult:
         """Beliefs given the readings so far, exactly, and the evidence.
 
@@ -143,23 +173,34 @@ class MarkovProcess(eqx.Module):
             observations: One reading a row; row k belongs to x_k, row 0 to the initial state. NaN where missing.
             sensor: p(o | x).
             initial: Another start than the process's own.
+            inputs: As for `propagate`: of the T - 1 steps between T readings.
         """
         readings = self._readings(observations, sensor)
-        return filtering.filter_observations(self.transition, self._start(initial), readings, sensor)
+        inputs = steps_of(self.transition, inputs, len(readings) - 1)
+        return filtering.filter_observations(self.transition, self._start(initial), readings, sensor, inputs)
 
     def smooth(
-        self, observations: ArrayLike, *, sensor: Sensor, initial: Belief | Form | ArrayLike | None = None
+        self,
+        observations: ArrayLike,
+        *,
+        sensor: Sensor,
+        initial: Belief | Form | ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
     ) -> SmoothResult:
         """Beliefs given all readings, before and after, exactly; `sample` draws whole trajectories.
 
         Arguments as for `filter`.
         """
         readings = self._readings(observations, sensor)
-        return smoothing.smooth_observations(self.transition, self._start(initial), readings, sensor)
+        inputs = steps_of(self.transition, inputs, len(readings) - 1)
+        return smoothing.smooth_observations(self.transition, self._start(initial), readings, sensor, inputs)
 
-    def predict(self, belief: Belief | Form | ArrayLike) -> Belief:
-        """The belief one step later: `propagate` for a single step, at constant cost."""
-        return propagation.one_later(self.transition, self._start(belief))
+    def predict(self, belief: Belief | Form | ArrayLike, *, u: ArrayLike | None = None) -> Belief:
+        """The belief one step later, under the input u: `propagate` for a single step, at constant cost."""
+        if self.transition.features is not None and u is None:
+            raise ValueError("Expected an input u to predict under, or the time in a period, got none.")
+        given = None if u is None else steps_of(self.transition, checks.as_float(u, "u")[None], 1)
+        return propagation.one_later(self.transition, self._start(belief), propagation.row(given, 0))
 
     def update(self, belief: Belief, observation: ArrayLike, *, sensor: Sensor) -> Updated:
         """The belief after one reading of its state, and the log of how likely the reading was."""
@@ -169,15 +210,15 @@ class MarkovProcess(eqx.Module):
 
     def stationary(self) -> ProductBelief:
         """The belief that a step leaves as it is: the fixed point of the map on coefficients."""
-        return belief_from(self.transition, stationary.stationary_coefficients(self.transition, self.initial))
+        return belief_from(self.transition, stationary.stationary_coefficients(self._steady, self.initial))
 
     def spectrum(self) -> np.ndarray:
         """Eigenvalues of the step, the largest first; the first is one, the others decay."""
-        return stationary.spectrum(self.transition)
+        return stationary.spectrum(self._steady)
 
     def timescales(self, count: int) -> np.ndarray:
         """Relaxation times in steps: -1 / log|lambda_i| of the largest eigenvalues after the first."""
-        return stationary.timescales(self.transition, checks.count(count, "count", 1))
+        return stationary.timescales(self._steady, checks.count(count, "count", 1))
 
     def mixing_time(self, tolerance: float, *, initial: Belief | Form | ArrayLike | None = None) -> int:
         """Steps after which the belief is within `tolerance` of the stationary one, in total variation.
@@ -186,30 +227,43 @@ class MarkovProcess(eqx.Module):
         """
         if not 0 < tolerance < 1:
             raise ValueError(f"Expected a tolerance between 0 and 1, got {tolerance}.")
-        return stationary.mixing_time(self.transition, self._start(initial), float(tolerance))
+        return stationary.mixing_time(self._steady, self._start(initial), float(tolerance))
 
     def autocorrelation(self, coordinate: int, steps: int) -> Float[Array, " k"]:
         """Corr(x_c at time 0, x_c at time k) for k = 0, ..., steps, once the process is stationary."""
         (chosen,) = checks.coordinates(coordinate, self.dim)
-        coefficients = stationary.stationary_coefficients(self.transition, self.initial)
+        coefficients = stationary.stationary_coefficients(self._steady, self.initial)
         variance = belief_from(self.transition, coefficients).covariance()[chosen, chosen]
         steps = checks.count(steps, "steps", 1)
-        return stationary.autocorrelation(self.transition, coefficients, chosen, steps, variance)
+        return stationary.autocorrelation(self._steady, coefficients, chosen, steps, variance)
 
     # --- boxes over time --------------------------------------------------------------------------
 
     def stay_probability(
-        self, lower: ArrayLike, upper: ArrayLike, steps: int, *, initial: Belief | Form | ArrayLike | None = None
+        self,
+        lower: ArrayLike,
+        upper: ArrayLike,
+        steps: int,
+        *,
+        initial: Belief | Form | ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
         """P(x_1, ..., x_k all in the box) for k = 1, ..., steps, shape (steps,)."""
         box, steps = safety.Box(lower, upper, self.dim), checks.count(steps, "steps", 1)
-        return safety.stay(self.transition, self._start(initial), box, steps)
+        inputs = steps_of(self.transition, inputs, steps)
+        return safety.stay(self.transition, self._start(initial), box, steps, inputs)
 
     def exit_probability(
-        self, lower: ArrayLike, upper: ArrayLike, steps: int, *, initial: Belief | Form | ArrayLike | None = None
+        self,
+        lower: ArrayLike,
+        upper: ArrayLike,
+        steps: int,
+        *,
+        initial: Belief | Form | ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
         """P(x_k is the first of x_1, x_2, ... outside the box) for k = 1, ..., steps: the first-exit time."""
-        stayed = self.stay_probability(lower, upper, steps, initial=initial)
+        stayed = self.stay_probability(lower, upper, steps, initial=initial, inputs=inputs)
         return -jnp.diff(stayed, prepend=1.0)
 
     def reach_probability(
@@ -220,6 +274,7 @@ class MarkovProcess(eqx.Module):
         *,
         avoid: tuple[ArrayLike, ArrayLike] | None = None,
         initial: Belief | Form | ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
         """P(one of x_1, ..., x_k in the box) for k = 1, ..., steps, shape (steps,).
 
@@ -230,18 +285,40 @@ class MarkovProcess(eqx.Module):
         if avoid is not None:
             box = safety.Box(avoid[0], avoid[1], self.dim)
             shunned = box, target.shared(box)
-        return safety.reach(self.transition, self._start(initial), target, shunned, steps)
+        inputs = steps_of(self.transition, inputs, steps)
+        return safety.reach(self.transition, self._start(initial), target, shunned, steps, inputs)
 
     def mean_first_passage(
         self, lower: ArrayLike, upper: ArrayLike, *, initial: Belief | Form | ArrayLike | None = None
     ) -> Float[Array, ""]:
         """E[min {k >= 0: x_k in the box}], in steps, by one linear solve."""
         box = safety.Box(lower, upper, self.dim)
-        return safety.mean_first_passage(self.transition, self._start(initial), box)
+        return safety.mean_first_passage(self._steady, self._start(initial), box)
 
     def check(self) -> CheckReport:
         """How exactly the process is normalised, and how well it is conditioned."""
-        return examine(self.transition, self.initial)
+        return examine(self._steady, self.initial)
+
+    @property
+    def _steady(self) -> Transition:
+        """The transition, where it is the same at every step."""
+        if isinstance(self.transition, Transition):
+            return self.transition
+        raise ValueError(
+            "Expected a process whose steps are all alike for this question, got one with inputs or a period. Ask"
+            " `process.under(u)`, the process under one input."
+        )
+
+    def _inputs_of(self, trajectories: list[np.ndarray], inputs: Any) -> list[np.ndarray] | None:
+        steps = [len(path) - 1 for path in trajectories]
+        if self.transition.features is None or inputs is None:
+            given = [steps_of(self.transition, inputs, count) for count in steps]
+        else:
+            each = list(inputs) if isinstance(inputs, (list, tuple)) or np.ndim(inputs) == 3 else [inputs]
+            if len(each) != len(steps):
+                raise ValueError(f"Expected inputs of {len(steps)} trajectories, got those of {len(each)}.")
+            given = [steps_of(self.transition, one, count) for one, count in zip(each, steps, strict=True)]
+        return None if any(u is None for u in given) else [np.asarray(u) for u in given]
 
     def _readings(self, observations: ArrayLike, sensor: Sensor) -> Array:
         readings = sensor.check(observations)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 
 import equinox as eqx
 import jax
@@ -14,8 +15,9 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov import checks, sampling
 from sosmarkov.bases import Basis, require_compatible
 from sosmarkov.checks import ArrayLike
-from sosmarkov.couplings import Coupling, Kernel, PairedKernel
-from sosmarkov.forms import Form
+from sosmarkov.couplings import Coupling, Features, Kernel, PairedKernel
+from sosmarkov.forms import Form, LinearForm, SquaredForm
+from sosmarkov.numerics import unpack_coefficients
 from sosmarkov.transforms import Identity, Transform, to_data, to_model
 
 _CHUNK = 4096
@@ -29,7 +31,49 @@ class NormalisationWarning(UserWarning):
 _RESIDUAL_TO_REPORT = 1e-9
 
 
-class Transition(eqx.Module):
+class Dynamics(eqx.Module):
+    """What moves a belief: a transition, or one for every input.
+
+    All transitions of it share the factor g, the basis psi and the table of overlaps.
+    """
+
+    phi: eqx.AbstractVar[Basis]
+    psi: eqx.AbstractVar[Basis]
+    transform: eqx.AbstractVar[Transform]
+    overlap: eqx.AbstractVar[Float[Array, "p q"]]
+
+    @property
+    @abstractmethod
+    def g(self) -> Form:
+        """The rational factor, in model space."""
+
+    @property
+    @abstractmethod
+    def features(self) -> Features | None:
+        """How inputs act; None where there are none."""
+
+    @abstractmethod
+    def at(self, u: Float[Array, " e"] | None) -> Transition:
+        """The transition under an input."""
+
+    @property
+    @abstractmethod
+    def parameter_count(self) -> int:
+        """Free numbers in the bases and the coupling."""
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates d."""
+        return self.phi.dim
+
+    def form(self, basis: Basis, coefficients: Float[Array, " q"]) -> Form:
+        """The form over phi or psi with these coefficients, of g's kind."""
+        if isinstance(self.g, LinearForm):
+            return LinearForm(basis, coefficients)
+        return SquaredForm(basis, matrix=unpack_coefficients(coefficients, basis.size))
+
+
+class Transition(Dynamics):
     """A normalised conditional density, in data space.
 
     p(x' | x) = g(x') f(x, x') / g(x) times the Jacobian of the transform at x', where the coupling's
@@ -65,20 +109,24 @@ class Transition(eqx.Module):
         _report(self.kernel)
 
     @property
-    def dim(self) -> int:
-        """Number of coordinates d."""
-        return self.phi.dim
-
-    @property
     def g(self) -> Form:
         """The rational factor, in model space."""
         return self.kernel.g
 
     @property
+    def features(self) -> None:
+        """No inputs."""
+        return
+
+    def at(self, u: Float[Array, " e"] | None) -> Transition:
+        """Itself, always."""
+        del u
+        return self
+
+    @property
     def parameter_count(self) -> int:
         """Free numbers in the bases and the coupling."""
-        parts = eqx.filter((self.phi, self.psi, self.coupling), eqx.is_inexact_array)
-        return sum(leaf.size for leaf in jax.tree.leaves(parts))
+        return count_parameters(self.phi, self.psi, self.coupling)
 
     def log_prob(self, x_next: ArrayLike, x: ArrayLike) -> Float[Array, ...]:
         """Log p(x_next | x) for arrays of shape (..., d); leading axes broadcast.
@@ -124,6 +172,11 @@ class Transition(eqx.Module):
         return _sample(self, key, y).reshape(x.shape)
 
 
+def count_parameters(*parts: eqx.Module) -> int:
+    """Free numbers in some parts."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(parts, eqx.is_inexact_array)))
+
+
 @eqx.filter_jit
 def _normalise(phi: Basis, psi: Basis, coupling: Coupling) -> tuple[Array, Kernel]:
     overlap = phi.overlap(phi.terms(coupling.order), psi.terms(coupling.order))
@@ -164,9 +217,14 @@ def _report(kernel: Kernel) -> None:
 def _log_prob(transition: Transition, x_next: Array, x: Array) -> Array:
     shape = jnp.broadcast_shapes(x_next.shape, x.shape)
     x_next, x = (jnp.broadcast_to(points, shape).reshape(-1, shape[-1]) for points in (x_next, x))
+    return log_prob_pairs(transition, x_next, x).reshape(shape[:-1])
+
+
+def log_prob_pairs(transition: Transition, x_next: Float[Array, "n d"], x: Float[Array, "n d"]) -> Float[Array, " n"]:
+    """log-density of pairs in data space."""
     y, _ = to_model(transition.transform, x)
     y_next, log_det = to_model(transition.transform, x_next)
-    return (jax.vmap(transition.log_prob_model)(y_next, y) + log_det).reshape(shape[:-1])
+    return jax.vmap(transition.log_prob_model)(y_next, y) + log_det
 
 
 @eqx.filter_jit

@@ -218,7 +218,7 @@ def test_a_reading_far_from_every_state_keeps_its_evidence():
 
 
 def test_drawn_trajectories_follow_the_smoothed_beliefs():
-    case, count = outliers(), 2000
+    case, count = outliers(), 800
     result = case.process.smooth(case.observations, sensor=case.sensor)
     drawn = np.asarray(result.sample(jax.random.key(0), count))
     assert drawn.shape == (count, len(case.observations), 1)

@@ -177,11 +177,11 @@ def test_other_families_couplings_and_the_papers_training(basis, coupling, objec
 
 def test_weights_are_multiplicities():
     """A trajectory of weight zero might as well not be there; a heavy one pulls the process its way."""
-    data = linear_gaussian(120, 3, 0)
-    data[60:] += 5.0
-    light = sm.fit(data, **SMALL, weights=[1.0] * 60 + [0.0] * 60)
+    data = linear_gaussian(60, 3, 0)
+    data[30:] += 5.0
+    light = sm.fit(data, **SMALL, weights=[1.0] * 30 + [0.0] * 30)
     assert float(light.propagate(1)[1].mean()[0]) < 2.0
-    heavy = sm.fit(data, **SMALL, weights=[0.0] * 60 + [1.0] * 60)
+    heavy = sm.fit(data, **SMALL, weights=[0.0] * 30 + [1.0] * 30)
     assert float(heavy.propagate(1)[1].mean()[0]) > 4.0
 
 

@@ -65,10 +65,6 @@ class Kernel(eqx.Module):
     def own_form_from(self, psi: Basis, phi: Signed) -> Form:
         """`form_from` without the background."""
 
-    @abstractmethod
-    def form(self, psi: Basis, coefficients: Float[Array, " q"]) -> Form:
-        """The form h over psi with these coefficients."""
-
     # --- written once -----------------------------------------------------------------------------
 
     def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:

@@ -21,7 +21,6 @@ from sosmarkov.numerics import (
     inverse_root_near_identity,
     pack,
     unpack,
-    unpack_coefficients,
     whitener,
 )
 
@@ -75,7 +74,7 @@ class Kraus(Coupling):
         rounding leaves is removed by evaluating T again for the result and correcting.
         """
         L_A = self.factor
-        M = unpack(pack(L_A @ L_A.T) @ E, self.K.shape[1])
+        M = gram(L_A, E, self.K.shape[1])
 
         def total(K: Array) -> Array:
             return jnp.einsum("imr,mk,jkr->ij", K, M, K)
@@ -91,6 +90,11 @@ class Kraus(Coupling):
         return KrausKernel(
             g=SquaredForm(phi, L_A), K=K, residual=left, background=self.background, background_mass=M[-1, -1]
         )
+
+
+def gram(L_A: Float[Array, "n n"], E: Float[Array, "p q"], m: int) -> Float[Array, "m m"]:
+    """M = int g psi psi^T from the table of overlaps."""
+    return unpack(pack(L_A @ L_A.T) @ E, m)
 
 
 class KrausKernel(Kernel):
@@ -134,10 +138,6 @@ class KrausKernel(Kernel):
         L_A = self.g.factor
         inner = jnp.einsum("imr,mk,jkr->ij", self.K, unpack(M, self.K.shape[1]), self.K)
         return pack(L_A @ inner @ L_A.T)
-
-    def form(self, psi: Basis, coefficients: Float[Array, " q"]) -> SquaredForm:
-        """psi^T C psi."""
-        return SquaredForm(psi, matrix=unpack_coefficients(coefficients, psi.size))
 
     def own_form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
         """The factor (K_r^T w)_r / ||w||: rank R."""

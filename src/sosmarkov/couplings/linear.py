@@ -81,10 +81,6 @@ class LinearKernel(Kernel):
         """B o M."""
         return self.b * M
 
-    def form(self, psi: Basis, coefficients: Float[Array, " q"]) -> LinearForm:
-        """C . psi."""
-        return LinearForm(psi, coefficients)
-
     def own_form_from(self, psi: Basis, phi: Signed) -> LinearForm:
         """B o phi / g."""
         values = phi.scaled().values

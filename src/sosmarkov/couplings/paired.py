@@ -20,7 +20,6 @@ from sosmarkov.numerics import (
     pack,
     psd_factor,
     unpack,
-    unpack_coefficients,
 )
 from sosmarkov.perron import PerronResult, perron
 
@@ -103,10 +102,6 @@ class PairedKernel(Kernel):
     def own_pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
         """Q o M."""
         return pack(self.Q * unpack(M, self.factor.shape[0]))
-
-    def form(self, psi: Basis, coefficients: Float[Array, " q"]) -> SquaredForm:
-        """psi^T C psi."""
-        return SquaredForm(psi, matrix=unpack_coefficients(coefficients, psi.size))
 
     def own_form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
         """The factor diag(phi) L / sqrt(g)."""

@@ -14,10 +14,10 @@ from jaxtyping import Float
 from sosmarkov import checks
 from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief, normalised
 from sosmarkov.forms import Form, multiplied
-from sosmarkov.inference.propagate import Beliefs, BeliefSequence, first_coefficients, some_form
+from sosmarkov.inference.propagate import Beliefs, BeliefSequence, first_coefficients, row, some_form
 from sosmarkov.inference.weigh import Weigher, make_weigher
 from sosmarkov.sensors import Reading, Sensor, log_likelihood
-from sosmarkov.transition import Transition
+from sosmarkov.transition import Dynamics, Transition
 
 
 class Updated(NamedTuple):
@@ -138,42 +138,51 @@ def _require_possible(log_evidence: Array) -> None:
         )
 
 
-def filter_observations(transition: Transition, initial: Belief, observations: Array, sensor: Sensor) -> FilterResult:
-    """All readings of a sequence; row k belongs to x_k."""
-    coefficients, log_evidences = forward(transition, initial, observations, sensor)
+def filter_observations(
+    transition: Dynamics, initial: Belief, observations: Array, sensor: Sensor, inputs: Array | None = None
+) -> FilterResult:
+    """All readings of a sequence; row k belongs to x_k, input k to the step after it."""
+    coefficients, log_evidences = forward(transition, initial, observations, sensor, inputs)
     _require_possible(log_evidences)
     predicted = Beliefs(initial, transition, coefficients)
     return FilterResult(predicted, Posteriors(predicted, sensor, observations), log_evidences)
 
 
 @eqx.filter_jit
-def forward(transition: Transition, initial: Belief, observations: Array, sensor: Sensor) -> tuple[Array, Array]:
+def forward(
+    transition: Dynamics, initial: Belief, observations: Array, sensor: Sensor, inputs: Array | None = None
+) -> tuple[Array, Array]:
     """Coefficients of the predicted beliefs at k = 1, ..., T - 1, and the evidence of every reading."""
-    C, first = first_step(transition, initial, observations[0], sensor)
     steps = observations.shape[0] - 1
+    # After a single reading there is no step, whatever its input would be.
+    features = transition.features
+    u = row(inputs, 0) if steps > 0 or features is None else jnp.zeros(features.dim)
+    C, first = first_step(transition.at(u), initial, observations[0], sensor)
     if steps == 0:
         return jnp.zeros((0, transition.overlap.shape[1])), first[None]
     weigher = make_weigher(sensor, transition.transform, transition.g, some_form(transition))
 
-    def advance(C: Array, observation: Array) -> tuple[Array, tuple[Array, Array]]:
-        after, log_evidence = weigh_and_push(transition, weigher, C, observation)
-        return after, (C, log_evidence)
+    def advance(C: Array, at: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
+        observation, u = at
+        P, log_evidence = weighed(transition, weigher, C, observation)
+        return transition.at(u).kernel.push(P), (C, log_evidence)
 
-    last, (coefficients, log_evidences) = lax.scan(advance, C, observations[1:-1])
+    later = None if inputs is None else inputs[1:]
+    last, (coefficients, log_evidences) = lax.scan(advance, C, (observations[1:-1], later))
     # The last reading has no prediction after it.
-    _, log_evidence = weigh_and_push(transition, weigher, last, observations[-1])
+    _, log_evidence = weighed(transition, weigher, last, observations[-1])
     return (
         jnp.concatenate([coefficients, last[None]]),
         jnp.concatenate([first[None], log_evidences, log_evidence[None]]),
     )
 
 
-def weigh_and_push(transition: Transition, weigher: Weigher, C: Array, observation: Array) -> tuple[Array, Array]:
-    """C_(k+1) given o_k, and log p(o_k | before)."""
+def weighed(dynamics: Dynamics, weigher: Weigher, C: Array, observation: Array) -> tuple[Array, Array]:
+    """P = int (phi phi^T) l(o_k | .) h_k / p(o_k | before), and log p(o_k | before)."""
     table = weigher(observation)
     P = table.values @ C
-    mass = transition.g.coefficients @ P
-    return transition.kernel.push(P / mass), jnp.log(mass) + table.log_scale
+    mass = dynamics.g.coefficients @ P
+    return P / mass, jnp.log(mass) + table.log_scale
 
 
 def first_step(transition: Transition, initial: Belief, observation: Array, sensor: Sensor) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief
 from sosmarkov.forms import Form, overlap_table
-from sosmarkov.transition import Transition
+from sosmarkov.transition import Dynamics, Transition
 
 
 def first_coefficients(transition: Transition, initial: Belief) -> Float[Array, " q"]:
@@ -38,26 +38,30 @@ def step(transition: Transition, C: Float[Array, " q"]) -> Float[Array, " q"]:
     return transition.kernel.push(transition.overlap @ C)
 
 
-def repeat(transition: Transition, C: Float[Array, " q"], steps: int) -> Float[Array, "k q"]:
-    """The coefficients after 1, ..., steps further steps."""
+def row(inputs: Float[Array, "k e"] | None, k: int) -> Float[Array, " e"] | None:
+    """The input of one step, where there are any."""
+    return None if inputs is None else inputs[k]
 
-    def advance(C: Array, _: None) -> tuple[Array, Array]:
-        C_next = step(transition, C)
+
+def run_from(
+    dynamics: Dynamics, first: Float[Array, " q"], steps: int, inputs: Float[Array, "j e"] | None = None
+) -> Float[Array, "k q"]:
+    """C_1 and what it becomes, `steps` of them in all; `inputs` are those of the steps after it."""
+
+    def advance(C: Array, u: Array | None) -> tuple[Array, Array]:
+        C_next = step(dynamics.at(u), C)
         return C_next, C_next
 
-    return lax.scan(advance, C, None, length=steps)[1]
-
-
-def run_from(transition: Transition, first: Float[Array, " q"], steps: int) -> Float[Array, "k q"]:
-    """C_1 and what it becomes, `steps` of them in all."""
-    return jnp.concatenate([first[None], repeat(transition, first, steps - 1)])
+    return jnp.concatenate([first[None], lax.scan(advance, first, inputs, length=steps - 1)[1]])
 
 
 @eqx.filter_jit
-def propagate(transition: Transition, initial: Belief, steps: int) -> Float[Array, "k q"]:
-    """C_1, ..., C_steps by one scan."""
-    first = first_coefficients(transition, initial)
-    return run_from(transition, first, steps)
+def propagate(
+    dynamics: Dynamics, initial: Belief, steps: int, inputs: Float[Array, "k e"] | None = None
+) -> Float[Array, "k q"]:
+    """C_1, ..., C_steps by one scan; under inputs, one a step."""
+    first = first_coefficients(dynamics.at(row(inputs, 0)), initial)
+    return run_from(dynamics, first, steps, None if inputs is None else inputs[1:])
 
 
 @eqx.filter_jit
@@ -86,26 +90,26 @@ def coefficients_at(transition: Transition, initial: Belief, k: int) -> Float[Ar
 
 
 @eqx.filter_jit
-def belief_from(transition: Transition, coefficients: Float[Array, " q"]) -> ProductBelief:
+def belief_from(dynamics: Dynamics, coefficients: Float[Array, " q"]) -> ProductBelief:
     """The belief g h with these coefficients of h over the terms of psi."""
-    h = transition.kernel.form(transition.psi, coefficients)
-    return ProductBelief(g=transition.g, h=h, transform=transition.transform)
+    h = dynamics.form(dynamics.psi, coefficients)
+    return ProductBelief(g=dynamics.g, h=h, transform=dynamics.transform)
 
 
-def one_later(transition: Transition, belief: Belief) -> ProductBelief:
+def one_later(dynamics: Dynamics, belief: Belief, u: Float[Array, " e"] | None) -> ProductBelief:
     """The belief after one step, which shares its factor g with the transition."""
-    return ProductBelief(g=transition.g, h=_form_later(transition, belief), transform=transition.transform)
+    return ProductBelief(g=dynamics.g, h=_form_later(dynamics, belief, u), transform=dynamics.transform)
 
 
 # Plain `jit`: all leaves are arrays, and a stream of readings feels what Equinox's filtering costs.
 @jax.jit
-def _form_later(transition: Transition, belief: Belief) -> Form:
-    return transition.kernel.form(transition.psi, first_coefficients(transition, belief))
+def _form_later(dynamics: Dynamics, belief: Belief, u: Array | None) -> Form:
+    return dynamics.form(dynamics.psi, first_coefficients(dynamics.at(u), belief))
 
 
-def some_form(transition: Transition) -> Form:
+def some_form(dynamics: Dynamics) -> Form:
     """A form over psi, for tables that read its terms and not its coefficients."""
-    return transition.kernel.form(transition.psi, jnp.ones(transition.overlap.shape[1]))
+    return dynamics.form(dynamics.psi, jnp.ones(dynamics.overlap.shape[1]))
 
 
 class BeliefSequence(eqx.Module, Sequence):
@@ -154,7 +158,7 @@ class Beliefs(BeliefSequence):
     """Beliefs at steps 0, 1, ..., K of a process from its start."""
 
     initial: Belief
-    transition: Transition
+    transition: Dynamics
     coefficients: Float[Array, "k q"]
 
     def __len__(self) -> int:

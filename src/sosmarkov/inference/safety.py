@@ -17,11 +17,11 @@ from sosmarkov.bases import FullGaussianBasis, GaussianBasis
 from sosmarkov.belief import Belief, KnownState, ProductBelief
 from sosmarkov.checks import ArrayLike
 from sosmarkov.forms import Form
-from sosmarkov.inference.propagate import first_coefficients, some_form
+from sosmarkov.inference.propagate import first_coefficients, row, some_form
 from sosmarkov.inference.weigh import project
 from sosmarkov.sensors import LinearReading
 from sosmarkov.special import log_normal_between
-from sosmarkov.transition import Transition
+from sosmarkov.transition import Dynamics, Transition
 
 
 class Box(eqx.Module):
@@ -35,8 +35,14 @@ class Box(eqx.Module):
         self.lower, self.upper = checks.box(lower, upper, dim)
         if self.lower.ndim != 1 or self.upper.ndim != 1:
             raise ValueError(f"Expected one box of {dim} coordinates, got ends of shape {self.lower.shape}.")
-        finite = np.isfinite(self.lower) | np.isfinite(self.upper)
-        self.bounded = tuple(int(c) for c in np.flatnonzero(finite))
+        # Ends that are being traced may be anything; numbers are looked at as they were given.
+        ends = [self._known(end, dim) for end in (lower, upper)]
+        self.bounded = tuple(c for c in range(dim) if any(end is None or np.isfinite(end[c]) for end in ends))
+
+    @staticmethod
+    def _known(end: ArrayLike, dim: int) -> np.ndarray | None:
+        known = not isinstance(end, jax.Array) or checks.is_concrete(end)
+        return np.broadcast_to(np.asarray(end, dtype=float), dim) if known else None
 
     def shared(self, other: Box) -> Box:
         """The box of what lies in both; where there is nothing, its ends are equal."""
@@ -44,7 +50,7 @@ class Box(eqx.Module):
         return Box(low, jnp.maximum(low, high), len(low))
 
 
-def box_table(transition: Transition, h: Form, box: Box) -> Float[Array, "p q"]:
+def box_table(transition: Dynamics, h: Form, box: Box) -> Float[Array, "p q"]:
     """Overlaps of g's terms with h's over a box; zero where it is empty.
 
     Closed form for families of products under coordinate-wise transforms, and for Gaussian kernels of any kind where
@@ -72,27 +78,41 @@ def box_table(transition: Transition, h: Form, box: Box) -> Float[Array, "p q"]:
     return jnp.where(jnp.any(box.lower >= box.upper), 0.0, whole * jnp.exp(share))
 
 
-def _killed(transition: Transition, initial: Belief, table: Array, steps: int) -> tuple[Array, Array]:
+def _killed(
+    transition: Dynamics, initial: Belief, table: Array, steps: int, inputs: Array | None
+) -> tuple[Array, Array]:
     """Coefficients C_1, ..., C_steps when only what `table` lets through goes on, and what it lets through."""
-    first = first_coefficients(transition, initial)
+    first = first_coefficients(transition.at(row(inputs, 0)), initial)
 
-    def advance(C: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
+    def advance(C: Array, u: Array | None) -> tuple[Array, tuple[Array, Array]]:
         P = table @ C
-        return transition.kernel.push(P), (C, transition.g.coefficients @ P)
+        return transition.at(u).kernel.push(P), (C, transition.g.coefficients @ P)
 
-    return lax.scan(advance, first, None, length=steps)[1]
+    later = None if inputs is None else inputs[1:]
+    last, (coefficients, through) = lax.scan(advance, first, later, length=steps - 1)
+    return (
+        jnp.concatenate([coefficients, last[None]]),
+        jnp.append(through, transition.g.coefficients @ (table @ last)),
+    )
 
 
 @eqx.filter_jit
-def stay(transition: Transition, initial: Belief, box: Box, steps: int) -> Float[Array, " k"]:
+def stay(
+    transition: Dynamics, initial: Belief, box: Box, steps: int, inputs: Array | None = None
+) -> Float[Array, " k"]:
     """P(x_1, ..., x_k all in the box) for k = 1, ..., steps."""
     inside = box_table(transition, some_form(transition), box)
-    return _killed(transition, initial, inside, steps)[1]
+    return _killed(transition, initial, inside, steps, inputs)[1]
 
 
 @eqx.filter_jit
 def reach(
-    transition: Transition, initial: Belief, target: Box, avoid: tuple[Box, Box] | None, steps: int
+    transition: Dynamics,
+    initial: Belief,
+    target: Box,
+    avoid: tuple[Box, Box] | None,
+    steps: int,
+    inputs: Array | None = None,
 ) -> Float[Array, " k"]:
     """P(some x_j in the target, j = 1, ..., k, and none of x_1, ..., x_j in `avoid`) for k = 1, ..., steps.
 
@@ -104,7 +124,7 @@ def reach(
     if avoid is not None:
         shunned, shared = (box_table(transition, h, box) for box in avoid)
         hit, free = hit - shared, free - shunned + shared
-    coefficients, _ = _killed(transition, initial, free, steps)
+    coefficients, _ = _killed(transition, initial, free, steps, inputs)
     return jnp.cumsum(coefficients @ (transition.g.coefficients @ hit))
 
 

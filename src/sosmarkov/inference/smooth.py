@@ -16,11 +16,11 @@ from sosmarkov import checks, sampling
 from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief
 from sosmarkov.forms import Form
 from sosmarkov.inference.filter import FilterResult, filter_observations, times, update
-from sosmarkov.inference.propagate import Beliefs, BeliefSequence, some_form
+from sosmarkov.inference.propagate import Beliefs, BeliefSequence, row, some_form
 from sosmarkov.inference.weigh import make_weigher, under
 from sosmarkov.sensors import Sensor
 from sosmarkov.transforms import to_data, to_model
-from sosmarkov.transition import Transition
+from sosmarkov.transition import Dynamics, Transition
 
 
 class SmoothedBeliefs(BeliefSequence):
@@ -30,6 +30,7 @@ class SmoothedBeliefs(BeliefSequence):
     sensor: Sensor
     observations: Float[Array, "t ..."]
     messages: Float[Array, "t p"]
+    inputs: Float[Array, "k e"] | None
 
     def __len__(self) -> int:
         """As many as there are readings."""
@@ -73,43 +74,48 @@ class SmoothResult(eqx.Module):
         for k in range(1, len(beliefs)):
             skip = bool(beliefs.sensor.missing(beliefs.observations[k]))
             observation = None if skip else beliefs.observations[k]
-            x = _next(transition, beliefs.sensor, keys[k], x, observation, beliefs.messages[k])
+            u = row(beliefs.inputs, k - 1)
+            x = _next(transition, beliefs.sensor, keys[k], x, observation, beliefs.messages[k], u)
             path.append(x)
         return jnp.stack(path, axis=1)
 
 
-def smooth_observations(transition: Transition, initial: Belief, observations: Array, sensor: Sensor) -> SmoothResult:
+def smooth_observations(
+    transition: Dynamics, initial: Belief, observations: Array, sensor: Sensor, inputs: Array | None = None
+) -> SmoothResult:
     """All readings of a sequence, seen from its end."""
-    filtered = filter_observations(transition, initial, observations, sensor)
-    messages = backward(transition, observations, sensor, filtered.log_evidences)
-    return SmoothResult(filtered, SmoothedBeliefs(filtered.predicted, sensor, observations, messages))
+    filtered = filter_observations(transition, initial, observations, sensor, inputs)
+    messages = backward(transition, observations, sensor, filtered.log_evidences, inputs)
+    return SmoothResult(filtered, SmoothedBeliefs(filtered.predicted, sensor, observations, messages, inputs))
 
 
 @eqx.filter_jit
-def backward(transition: Transition, observations: Array, sensor: Sensor, log_evidences: Array) -> Float[Array, "t p"]:
+def backward(
+    transition: Dynamics, observations: Array, sensor: Sensor, log_evidences: Array, inputs: Array | None = None
+) -> Float[Array, "t p"]:
     """Coefficients of B_0, ..., B_(T-1) over phi's terms; the last is g.
 
     Each is divided by the evidence of the reading it takes in, so that none grows or vanishes.
     """
-    kernel, last = transition.kernel, transition.g.coefficients
+    last = transition.g.coefficients
     if observations.shape[0] == 1:
         return last[None]
     weigher = make_weigher(sensor, transition.transform, transition.g, some_form(transition))
 
-    def retreat(b: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
-        observation, log_evidence = inputs
+    def retreat(b: Array, at: tuple[Array, Array, Array | None]) -> tuple[Array, Array]:
+        observation, log_evidence, u = at
         table = weigher(observation)
-        before = kernel.pull(b @ table.values) * jnp.exp(table.log_scale - log_evidence)
+        before = transition.at(u).kernel.pull(b @ table.values) * jnp.exp(table.log_scale - log_evidence)
         return before, before
 
-    _, messages = lax.scan(retreat, last, (observations[1:], log_evidences[1:]), reverse=True)
+    _, messages = lax.scan(retreat, last, (observations[1:], log_evidences[1:], inputs), reverse=True)
     return jnp.concatenate([messages, last[None]])
 
 
 @eqx.filter_jit
-def message_form(transition: Transition, coefficients: Array) -> Form:
+def message_form(dynamics: Dynamics, coefficients: Array) -> Form:
     """B as a form over phi."""
-    return transition.kernel.form(transition.phi, coefficients)
+    return dynamics.form(dynamics.phi, coefficients)
 
 
 def _with_message(belief: Belief, message: Form) -> Belief:
@@ -122,10 +128,16 @@ def _with_message(belief: Belief, message: Form) -> Belief:
 
 @eqx.filter_jit
 def _next(
-    transition: Transition, sensor: Sensor, key: Array, x: Array, observation: Array | None, message: Array
+    dynamics: Dynamics,
+    sensor: Sensor,
+    key: Array,
+    x: Array,
+    observation: Array | None,
+    message: Array,
+    u: Array | None,
 ) -> Array:
     """One draw of x' for each x, given what is read of x' and of what comes after it."""
-    B = message_form(transition, message)
+    B, transition = message_form(dynamics, message), dynamics.at(u)
     choose, *keys = jax.random.split(key, len(sensor.parts()) + 1)
     y, _ = to_model(transition.transform, x)
     if observation is None:

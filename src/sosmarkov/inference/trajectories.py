@@ -15,10 +15,10 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov import checks
 from sosmarkov.belief import Belief, KnownState
 from sosmarkov.checks import ArrayLike
-from sosmarkov.inference.propagate import belief_from, coefficients_at, run_from, some_form, step
+from sosmarkov.inference.propagate import belief_from, propagate, row, run_from, some_form
 from sosmarkov.inference.safety import Box, box_table
 from sosmarkov.transforms import to_model
-from sosmarkov.transition import Transition
+from sosmarkov.transition import Dynamics, Transition
 
 _BLOCK = 1024
 
@@ -40,62 +40,78 @@ def gather(trajectories: ArrayLike | Sequence[ArrayLike], dim: int) -> list[np.n
     return found
 
 
-def log_likelihood(transition: Transition, initial: Belief, trajectories: list[np.ndarray]) -> Float[Array, " n"]:
+def log_likelihood(
+    dynamics: Dynamics, initial: Belief, trajectories: list[np.ndarray], inputs: list[np.ndarray] | None = None
+) -> Float[Array, " n"]:
     """Log p of the states of each trajectory that are there: gaps of r steps by the r-step density."""
     total = np.zeros(len(trajectories))
-    pairs: dict[int, list[tuple[int, np.ndarray, np.ndarray]]] = {}
-    for row, path in enumerate(trajectories):
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for index, path in enumerate(trajectories):
         seen = np.flatnonzero(~np.isnan(path[:, 0]))
         for before, after in zip(seen[:-1], seen[1:], strict=True):
-            pairs.setdefault(int(after - before), []).append((row, path[before], path[after]))
-    for gap, group in pairs.items():
-        rows, x, x_next = (np.array(part) for part in zip(*group, strict=True))
-        one_step = gap == 1
-        values = (
-            transition.log_prob(x_next, x) if one_step else _after(transition, jnp.asarray(x), jnp.asarray(x_next), gap)
-        )
-        np.add.at(total, rows, np.asarray(values))
-    return jnp.asarray(total + _first_states(transition, initial, trajectories))
+            groups.setdefault(int(after - before), []).append((index, int(before)))
+    for gap, found in groups.items():
+        x, x_next = (jnp.asarray([trajectories[i][k + ahead] for i, k in found]) for ahead in (0, gap))
+        u = None if inputs is None else jnp.asarray([inputs[i][k : k + gap] for i, k in found])
+        np.add.at(total, [index for index, _ in found], np.asarray(_after(dynamics, x, x_next, gap, u)))
+    return jnp.asarray(total + _first_states(dynamics, initial, trajectories, inputs))
 
 
-def _first_states(transition: Transition, initial: Belief, trajectories: list[np.ndarray]) -> np.ndarray:
+def _first_states(
+    dynamics: Dynamics, initial: Belief, trajectories: list[np.ndarray], inputs: list[np.ndarray] | None
+) -> np.ndarray:
     """Log-density of the first state that is there, at its own step."""
-    first = [int(np.argmax(~np.isnan(path[:, 0]))) for path in trajectories]
     found = np.zeros(len(trajectories))
-    for k in set(first):
-        rows = [row for row, path in enumerate(trajectories) if first[row] == k and not np.isnan(path[k, 0])]
-        states = np.array([trajectories[row][k] for row in rows])
-        if not rows:
-            continue
+    groups: dict[tuple[int, int], list[int]] = {}
+    for index, path in enumerate(trajectories):
+        seen = np.flatnonzero(~np.isnan(path[:, 0]))
+        if len(seen):
+            # Under inputs, every trajectory has a belief of its own after the first step.
+            own = index if inputs is not None and seen[0] > 0 else -1
+            groups.setdefault((int(seen[0]), own), []).append(index)
+    for (k, own), indices in groups.items():
+        states = np.array([trajectories[index][k] for index in indices])
         if k == 0 and isinstance(initial, KnownState):
-            found[rows] = np.where(np.all(states == np.asarray(initial.state), axis=1), 0.0, -np.inf)
+            found[indices] = np.where(np.all(states == np.asarray(initial.state), axis=1), 0.0, -np.inf)
             continue
-        belief = initial if k == 0 else belief_from(transition, coefficients_at(transition, initial, k))
-        found[rows] = np.asarray(belief.log_prob(states))
+        u = None if own < 0 or inputs is None else jnp.asarray(inputs[own][:k])
+        belief = initial if k == 0 else belief_from(dynamics, propagate(dynamics, initial, k, u)[-1])
+        found[indices] = np.asarray(belief.log_prob(states))
     return found
 
 
 @eqx.filter_jit
-def _after(transition: Transition, x: Array, x_next: Array, gap: int) -> Array:
-    """Log p(x_next | x) over several steps."""
-    y, _ = to_model(transition.transform, x)
-    y_next, log_det = to_model(transition.transform, x_next)
+def _after(dynamics: Dynamics, x: Array, x_next: Array, gap: int, inputs: Float[Array, "n gap e"] | None) -> Array:
+    """Log p(x_next | x) over several steps, under the inputs of each pair."""
+    y, _ = to_model(dynamics.transform, x)
+    y_next, log_det = to_model(dynamics.transform, x_next)
 
-    def one(pair: tuple[Array, Array]) -> Array:
-        C = transition.form_from(pair[0]).coefficients
-        C = lax.fori_loop(0, gap - 1, lambda _, C: step(transition, C), C)
-        return belief_from(transition, C).log_prob_model(pair[1])
+    def one(pair: tuple[Array, Array, Array | None]) -> Array:
+        y, y_next, u = pair
+        first = dynamics.at(row(u, 0))
+        if gap == 1:
+            return first.log_prob_model(y_next, y)
+        later = None if u is None else u[1:]
+        C = run_from(dynamics, first.form_from(y).coefficients, gap, later)[-1]
+        return belief_from(dynamics, C).log_prob_model(y_next)
 
-    return lax.map(one, (y, y_next), batch_size=min(_BLOCK, len(y))) + log_det
+    return lax.map(one, (y, y_next, inputs), batch_size=min(_BLOCK, len(y))) + log_det
 
 
-def draw(transition: Transition, initial: Belief, key: PRNGKeyArray, count: int, steps: int) -> Float[Array, "n k d"]:
+def draw(
+    dynamics: Dynamics, initial: Belief, key: PRNGKeyArray, count: int, steps: int, inputs: Array | None = None
+) -> Float[Array, "n k d"]:
     """Independent trajectories x_0, ..., x_steps, shape (count, steps + 1, d)."""
     keys = jax.random.split(key, steps + 1)
     path = [initial.sample(keys[0], count)]
-    for one in keys[1:]:
-        path.append(transition.sample(one, path[-1]))
+    for k, one in enumerate(keys[1:]):
+        path.append(_under(dynamics, row(inputs, k)).sample(one, path[-1]))
     return jnp.stack(path, axis=1)
+
+
+@eqx.filter_jit
+def _under(dynamics: Dynamics, u: Array | None) -> Transition:
+    return dynamics.at(u)
 
 
 class ChapmanKolmogorov(NamedTuple):

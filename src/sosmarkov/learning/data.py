@@ -25,6 +25,8 @@ class Data(NamedTuple):
         initial_owner: The trajectory each belongs to, shape (N0,).
         trajectories: Shape (M, T, d), missing states as zeros; M is zero where pairs were given.
         present: Weight of each state of a trajectory, zero where it is missing, shape (M, T).
+        u: Input of each pair, shape (N, e); None where there are no inputs.
+        inputs: Input of each step of a trajectory, shape (M, T - 1, e), zero where it leads to no pair; or None.
     """
 
     x: np.ndarray
@@ -36,6 +38,8 @@ class Data(NamedTuple):
     initial_owner: np.ndarray
     trajectories: np.ndarray
     present: np.ndarray
+    u: np.ndarray | None = None
+    inputs: np.ndarray | None = None
 
     @property
     def dim(self) -> int:
@@ -53,10 +57,15 @@ class Data(NamedTuple):
         return self.trajectories.shape[1] - 1
 
 
-def from_trajectories(trajectories: ArrayLike | Sequence[ArrayLike], weights: ArrayLike | None = None) -> Data:
+def from_trajectories(
+    trajectories: ArrayLike | Sequence[ArrayLike],
+    weights: ArrayLike | None = None,
+    inputs: ArrayLike | Sequence[ArrayLike] | None = None,
+) -> Data:
     """Pairs, initial states and padded trajectories from (N, T, d) or from a list of (T_i, d).
 
-    A row with a NaN is a gap: no pair crosses it, and none crosses from one trajectory to the next.
+    A row with a NaN is a gap: no pair crosses it, and none crosses from one trajectory to the next. Inputs, of shape
+    (N, T - 1, e) or a list of (T_i - 1, e), belong to the steps.
     """
     parts = as_list(trajectories)
     weight = _weights(weights, len(parts), "trajectory")
@@ -66,6 +75,17 @@ def from_trajectories(trajectories: ArrayLike | Sequence[ArrayLike], weights: Ar
         raise ValueError(f"Expected finite states (NaN rows are gaps), got infinite ones in trajectory {index}.")
     here = ~np.any(np.isnan(padded), axis=2)
     padded = np.where(here[..., None], padded, 0.0)
+    u = None
+    if inputs is not None:
+        u = _inputs_like(inputs, [len(part) for part in parts], padded.shape[1])
+        known = np.all(np.isfinite(u), axis=2)
+        needed = np.flip(np.logical_or.accumulate(np.flip(here[:, 1:], axis=1), axis=1), axis=1)
+        if np.any(needed & ~known):
+            raise ValueError(
+                "Expected a finite input for every step up to a trajectory's last state, got NaN or infinite ones."
+                " Beliefs go through gaps in the states, not through gaps in the inputs: split such trajectories."
+            )
+        u = np.where(known[..., None], u, 0.0)
     owner, k = np.nonzero(here[:, :-1] & here[:, 1:])
     if len(owner) == 0:
         raise ValueError("Expected at least one pair of consecutive states, got none (all gaps, or length one).")
@@ -80,10 +100,36 @@ def from_trajectories(trajectories: ArrayLike | Sequence[ArrayLike], weights: Ar
         initial_owner=started,
         trajectories=padded,
         present=here * weight[:, None],
+        u=None if u is None else u[owner, k],
+        inputs=u,
     )
 
 
-def from_pairs(x: ArrayLike, x_next: ArrayLike, initial: ArrayLike, weights: ArrayLike | None = None) -> Data:
+def _inputs_like(inputs: ArrayLike | Sequence[ArrayLike], lengths: list[int], longest: int) -> np.ndarray:
+    """Inputs padded with NaN to shape (N, longest - 1, e); those of one number may lack their last axis."""
+    each = [np.asarray(part, dtype=float) for part in inputs]
+    each = [part[:, None] if part.ndim == 1 else part for part in each]
+    if len(each) != len(lengths):
+        raise ValueError(f"Expected inputs of {len(lengths)} trajectories, got those of {len(each)}.")
+    dim = each[0].shape[-1]
+    padded = np.full((len(each), longest - 1, dim), np.nan)
+    for index, (part, length) in enumerate(zip(each, lengths, strict=True)):
+        if part.shape != (length - 1, dim):
+            raise ValueError(
+                f"Expected inputs of shape ({length - 1}, {dim}) for trajectory {index}, one for each of its steps, got"
+                f" {part.shape}."
+            )
+        padded[index, : length - 1] = part
+    return padded
+
+
+def from_pairs(
+    x: ArrayLike,
+    x_next: ArrayLike,
+    initial: ArrayLike,
+    weights: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+) -> Data:
     """Independent transition pairs and initial states; NaN is refused here, since it cannot be a gap."""
     x, x_next, initial = (
         _matrix(a, name) for a, name in ((x, "transitions[0]"), (x_next, "transitions[1]"), (initial, "initial"))
@@ -93,9 +139,22 @@ def from_pairs(x: ArrayLike, x_next: ArrayLike, initial: ArrayLike, weights: Arr
     if initial.shape[1] != x.shape[1]:
         raise ValueError(f"Expected initial states with {x.shape[1]} coordinates, got {initial.shape[1]}.")
     weight, count = _weights(weights, len(x), "pair"), len(initial)
+    u = None
+    if inputs is not None:
+        u = _matrix(np.asarray(inputs, dtype=float).reshape(len(x), -1), "inputs")
     empty = np.zeros((0, 2, x.shape[1]))
     return Data(
-        x, x_next, weight, np.arange(len(x)), initial, np.ones(count), np.arange(count), empty, np.zeros((0, 2))
+        x,
+        x_next,
+        weight,
+        np.arange(len(x)),
+        initial,
+        np.ones(count),
+        np.arange(count),
+        empty,
+        np.zeros((0, 2)),
+        u,
+        None if u is None else np.zeros((0, 1, u.shape[1])),
     )
 
 
@@ -183,6 +242,8 @@ def _select(data: Data, pair: np.ndarray, start: np.ndarray, whole: np.ndarray) 
     rows = {name: pair for name in ("x", "x_next", "weight", "owner")}
     rows |= {name: start for name in ("initial", "initial_weight", "initial_owner")}
     rows |= {name: whole for name in ("trajectories", "present")}
+    if data.u is not None:
+        rows |= {"u": pair, "inputs": whole}
     return Data(**{name: getattr(data, name)[chosen] for name, chosen in rows.items()})
 
 

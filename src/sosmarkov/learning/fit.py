@@ -11,9 +11,10 @@ import numpy as np
 
 from sosmarkov.bases import Basis
 from sosmarkov.checks import ArrayLike
+from sosmarkov.couplings import Features
 from sosmarkov.ensemble import Ensemble
 from sosmarkov.learning.checkpoint import Checkpoint, fingerprint
-from sosmarkov.learning.data import Data, from_pairs, from_trajectories, require_enough
+from sosmarkov.learning.data import Data, as_list, from_pairs, from_trajectories, require_enough
 from sosmarkov.learning.frames import is_frame, trajectories_from
 from sosmarkov.learning.history import Progress
 from sosmarkov.learning.phases import Interruption, Phases
@@ -51,6 +52,9 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
     background: float = 1e-4,
     seed: int = 0,
     members: int = 1,
+    inputs: ArrayLike | Sequence[ArrayLike] | None = None,
+    features: str | Features | None = None,
+    period: int | None = None,
     checkpoint: str | os.PathLike | None = None,
     resume: str | os.PathLike | None = None,
     trajectory: str | None = None,
@@ -93,6 +97,11 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
             hundreds; 0 switches it off.
         seed: For the split, the start and the batches; the same seed gives the same process.
         members: Train this many at once, each with its own start and batches; gives an `Ensemble` where over one.
+        inputs: Controls u_k, one for each step: (N, T - 1, e), a list of (T_i - 1, e), or (N, e) with pairs. The
+            process is then p(x'|x,u). With a period: the time of each step, a whole number; None: counted from 0.
+        features: How inputs act on K(u) = sum_j b_j(u) K_j: "bumps" (the default), "network", or an object. Beyond
+            the data's range K stays what it is at its edge.
+        period: Steps after which the dynamics repeat, with a kernel of its own for every phase.
         checkpoint: A file to keep the state of training in, rewritten every 50 steps.
         resume: A checkpoint to continue from, with the same data and settings; the curve is the same as without
             the break. It is kept up to date too, unless `checkpoint` names another file.
@@ -110,10 +119,13 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
         trajectories = trajectories_from(trajectories, trajectory=trajectory, time=time, columns=columns)
     elif isinstance(trajectories, (Stored, np.memmap)):
         trajectories, stream = _stored(trajectories, seed)
-    data = _gather(trajectories, transitions, initial, weights)
+    if period is not None and inputs is None and trajectories is not None:
+        inputs = [np.arange(len(part) - 1.0) for part in as_list(trajectories)]
+    data = _gather(trajectories, transitions, initial, weights, inputs)
     settings = settle(data, given)
     require_enough(data, 2 * settings.size)
-    identity = fingerprint([data.x, data.x_next, data.weight, data.initial, *jax.tree.leaves(basis)], given)
+    arrays = [data.x, data.x_next, data.weight, data.initial, *jax.tree.leaves((data.u, basis, features))]
+    identity = fingerprint(arrays, given)
     path = checkpoint or resume
     keeper = Checkpoint(path, identity, resume).keeper if path else None
     bar = Progress(progress)
@@ -124,7 +136,7 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
         bar.close()
 
 
-_NOT_SETTINGS = ("trajectories", "transitions", "initial", "weights", "checkpoint", "resume", "progress")
+_NOT_SETTINGS = ("trajectories", "transitions", "initial", "weights", "inputs", "checkpoint", "resume", "progress")
 
 
 def _stored(stored: Stored | np.memmap, seed: int) -> tuple[Sequence[np.ndarray], Stream | None]:
@@ -142,13 +154,14 @@ def _gather(
     transitions: tuple[ArrayLike, ArrayLike] | None,
     initial: ArrayLike | None,
     weights: ArrayLike | None,
+    inputs: ArrayLike | Sequence[ArrayLike] | None,
 ) -> Data:
     if (trajectories is None) == (transitions is None):
         raise ValueError("Expected either trajectories or transitions=(x, x_next) with initial, got both or neither.")
     if transitions is None:
         if initial is not None:
             raise ValueError("Expected initial only with transitions: trajectories bring their own first states.")
-        return from_trajectories(trajectories, weights)
+        return from_trajectories(trajectories, weights, inputs)
     if initial is None or len(transitions) != 2:
         raise ValueError("Expected transitions=(x, x_next) and initial=x0, got no initial states or not a pair.")
-    return from_pairs(*transitions, initial, weights)
+    return from_pairs(*transitions, initial, weights, inputs)

@@ -7,12 +7,13 @@ states: then f(y, y') = p(y, y') / g(y'), which at a component's mean nu is w N(
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from sosmarkov.bases import Basis
-from sosmarkov.couplings import Coupling, Kraus, Linear, Paired
+from sosmarkov.couplings import Coupling, Driven, Features, Kraus, Linear, Network, Paired
 from sosmarkov.learning.mixtures import SPREAD, Mixture, fit_halves, fit_mixture, local_basis, project, spread_basis
 from sosmarkov.learning.objectives import BROAD
 
@@ -51,7 +52,9 @@ def start_transition(
     rank: int,
     background: float,
     seed: int,
-) -> tuple[Basis, Basis, Coupling]:
+    features: Features | None = None,
+    u: np.ndarray | None = None,
+) -> tuple[Basis, Basis, Coupling | Driven]:
     """Bases phi and psi and the coupling to begin with, from pairs in model space.
 
     Args:
@@ -65,8 +68,12 @@ def start_transition(
         background: Share of the background; above zero the coupling has room for the broad functions that
             `realise` adds.
         seed: For EM and the signs.
+        features: How inputs act, where there are any (coupling "kraus").
+        u: The input of each pair, shape (N, e).
     """
     _require_known(basis, coupling)
+    if features is not None and u is not None:
+        return _start_driven(y, y_next, basis, size, rank, background, seed, features, u)
     start = {"kraus": _start_kraus, "paired": _start_paired, "linear": _start_linear}[coupling]
     return start(y, y_next, basis, size, rank, background, seed)
 
@@ -95,6 +102,43 @@ def _start_kraus(
     phi carries g, a factor of every belief, so it has to cover the last states too, which are nobody's
     predecessor. With random signs cross terms cancel on average: f starts near sum_ik J_ik phi_i^2 psi_k^2.
     """
+    phi, psi, K, factor = _kraus_parts(y, y_next, basis, size, rank, background, seed, np.ones((len(y), 1)))
+    return phi, psi, Kraus(K[0], factor, background=background)
+
+
+def _start_driven(
+    y: np.ndarray,
+    y_next: np.ndarray,
+    basis: str | Basis,
+    size: int,
+    rank: int,
+    background: float,
+    seed: int,
+    features: Features,
+    u: np.ndarray,
+) -> tuple[Basis, Basis, Driven]:
+    """K_j from the co-occurrence where feature j is at work; the same for all where features may have any sign."""
+    weights = np.asarray(jax.jit(jax.vmap(features))(jnp.asarray(u)))
+    if isinstance(features, Network):
+        phi, psi, K, factor = _kraus_parts(y, y_next, basis, size, rank, background, seed, np.ones((len(y), 1)))
+        noise = np.random.default_rng(seed).normal(size=(features.count - 1, *K.shape[1:]))
+        K = np.concatenate([K, 0.1 * np.sqrt(np.mean(K**2)) * noise])
+    else:
+        phi, psi, K, factor = _kraus_parts(y, y_next, basis, size, rank, background, seed, weights)
+    return phi, psi, Driven(features, K, factor, background=background)
+
+
+def _kraus_parts(
+    y: np.ndarray,
+    y_next: np.ndarray,
+    basis: str | Basis,
+    size: int,
+    rank: int,
+    background: float,
+    seed: int,
+    weights: np.ndarray,
+) -> tuple[Basis, Basis, np.ndarray, np.ndarray]:
+    """phi, psi, one K for each column of weights (N, J) of the pairs, with the same signs, and the factor of A."""
     rng = np.random.default_rng(seed)
     full = basis == "gaussian-full"
     states = np.concatenate([y, y_next])
@@ -103,13 +147,15 @@ def _start_kraus(
     psi, B_next = _functions(basis, after, y_next, size, broad=background > 0, seed=seed + 1)
 
     chosen = rng.choice(len(y), min(len(y), 20_000), replace=False)
-    joint = before.responsibilities(y[chosen]).T @ after.responsibilities(y_next[chosen]) / len(chosen)
+    ahead, behind = before.responsibilities(y[chosen]), after.responsibilities(y_next[chosen])
+    shares = weights[chosen] / np.maximum(weights[chosen].sum(axis=0), 1.0)  # an input never met has next to none
+    joint = np.einsum("pj,pc,pe->jce", shares, ahead, behind)
     # Every pair keeps a little: a coefficient at zero has no gradient of its sign.
-    joint = 0.98 * joint + 0.02 * np.outer(joint.sum(1), joint.sum(0))
+    joint = 0.98 * joint + 0.02 * joint.sum(2)[:, :, None] * joint.sum(1)[:, None]
     scale = np.sqrt(joint / _density_at(before, after.means))
     signs = rng.choice([-1.0, 1.0], size=(size, size, rank))
-    K = scale[:, :, None] * signs / np.sqrt(rank) * (1.0 + 0.1 * rng.normal(size=(size, size, rank)))
-    K = np.einsum("ic,cer,je->ijr", B, K, B_next)
+    K = scale[..., None] * signs / np.sqrt(rank) * (1.0 + 0.1 * rng.normal(size=(size, size, rank)))
+    K = np.einsum("ic,gcer,je->gijr", B, K, B_next)
     # Weak random ties: for the broad functions, which have no others, and so that the rows of K are independent
     # where B has fewer columns than rows, without which nothing can be normalised.
     count = size if background == 0 else size + 1
@@ -117,8 +163,8 @@ def _start_kraus(
     factor = _factor(B, before.weights)
     if len(B) < count:
         factor = _padded(factor)
-        K = np.pad(K, ((0, 1), (0, 1), (0, 0)))
-    return phi, psi, Kraus(K + ties, factor, background=background)
+        K = np.pad(K, ((0, 0), (0, 1), (0, 1), (0, 0)))
+    return phi, psi, K + ties, factor
 
 
 def _start_paired(

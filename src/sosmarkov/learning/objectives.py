@@ -14,11 +14,12 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.bases import Basis
-from sosmarkov.couplings import Coupling
+from sosmarkov.couplings import Coupling, Driven
 from sosmarkov.couplings.base import mix_last
+from sosmarkov.driven import DrivenTransition
 from sosmarkov.forms import Form, LinearForm, SquaredForm, overlap_table
 from sosmarkov.numerics import unpack_coefficients
-from sosmarkov.transition import Transition
+from sosmarkov.transition import Dynamics, Transition
 
 # Width of the background functions on R^d, in standard deviations of the data.
 BROAD = 8.0
@@ -38,12 +39,12 @@ class Parameters(NamedTuple):
 
     phi: Basis
     psi: Basis
-    coupling: Coupling
+    coupling: Coupling | Driven
     start_basis: Basis
     start_factor: Float[Array, "n r"] | Float[Array, " n"]
 
 
-def realise(parameters: Parameters) -> tuple[Transition, Form]:
+def realise(parameters: Parameters) -> tuple[Dynamics, Form]:
     """The transition and the initial form h_0 these parameters stand for, with honest tails.
 
     With a background share e, phi, psi and the initial basis get one broad function each, of fixed width. Then
@@ -56,7 +57,8 @@ def realise(parameters: Parameters) -> tuple[Transition, Form]:
     phi, psi, coupling, basis, factor = parameters
     if coupling.background > 0:
         phi, psi = phi.with_broad(BROAD), psi.with_broad(BROAD)
-    transition = Transition(phi, psi, coupling)
+    make = DrivenTransition if isinstance(coupling, Driven) else Transition
+    transition = make(phi, psi, coupling)  # type: ignore[arg-type]
     return transition, realise_start(Start(transition.g, basis, factor, coupling.background))
 
 
@@ -102,15 +104,19 @@ def present_or(y: Float[Array, "*b d"], weight: Float[Array, "*b"], basis: Basis
     return jnp.where(weight[..., None] > 0, y, lax.stop_gradient(basis.interior_point()))
 
 
-def transition_loss(parameters: Parameters, batch: tuple[Array, Array, Array]) -> Float[Array, ""]:
-    """-log p(y' | y), weighted mean over pairs (y, y', weight) of shapes (B, d), (B, d), (B,)."""
+def transition_loss(parameters: Parameters, batch: tuple[Array, Array, Array, Array | None]) -> Float[Array, ""]:
+    """-log p(y' | y), weighted mean over pairs (y, y', weight, u) of shapes (B, d), (B, d), (B,), (B, e)."""
     transition, _ = realise(parameters)
     return _transition_loss(transition, *batch)
 
 
-def _transition_loss(transition: Transition, y: Array, y_next: Array, weight: Array) -> Array:
-    y, y_next = (present_or(states, weight, transition.phi) for states in (y, y_next))
-    return weighted_mean(-jax.vmap(transition.log_prob_model)(y_next, y), weight)
+def _transition_loss(dynamics: Dynamics, y: Array, y_next: Array, weight: Array, u: Array | None) -> Array:
+    y, y_next = (present_or(states, weight, dynamics.phi) for states in (y, y_next))
+
+    def log_prob(y_next: Array, y: Array, u: Array | None) -> Array:
+        return dynamics.at(u).log_prob_model(y_next, y)
+
+    return weighted_mean(-jax.vmap(log_prob)(y_next, y, u), weight)
 
 
 def initial_loss(start: Start, batch: tuple[Array, Array]) -> Float[Array, ""]:
@@ -124,19 +130,34 @@ def _log_product(g: Form, h: Form, y: Float[Array, "b d"]) -> Float[Array, " b"]
     return jax.vmap(lambda y: g.log_value(y) + h.log_value(y))(y)
 
 
+def _coefficients(
+    dynamics: Dynamics, start: Form, steps: int, inputs: Float[Array, "b k e"] | None
+) -> Float[Array, "k q"] | Float[Array, "b k q"]:
+    """C_1, ..., C_steps of the belief, or of each trajectory's own under its inputs."""
+    P = overlap_table(dynamics.g, start) @ start.coefficients
+
+    def advance(P: Array, u: Array | None) -> tuple[Array, Array]:
+        C = dynamics.at(u).kernel.push(P)
+        return dynamics.overlap @ C, C
+
+    if inputs is None:
+        return lax.scan(advance, P, None, length=steps)[1]
+    return jax.vmap(lambda u: lax.scan(advance, P, u)[1])(inputs)
+
+
 def belief_log_probs(
-    transition: Transition, start: Form, trajectories: Float[Array, "b t d"], present: Float[Array, "b t"]
+    transition: Dynamics,
+    start: Form,
+    trajectories: Float[Array, "b t d"],
+    present: Float[Array, "b t"],
+    inputs: Float[Array, "b k e"] | None = None,
 ) -> Float[Array, "b t"]:
     """Log p_k(y_k) for k = 0, ..., T - 1; where nothing is present the number means nothing."""
-    psi, g, order = transition.psi, transition.g, transition.coupling.order
+    psi, g = transition.psi, transition.g
     states = jnp.swapaxes(present_or(trajectories, present, psi), 0, 1)
     at_start = _log_product(g, start, states[0])
 
-    def advance(C: Array, _: None) -> tuple[Array, Array]:
-        return transition.kernel.push(transition.overlap @ C), C
-
-    first = transition.kernel.push(overlap_table(g, start) @ start.coefficients)
-    _, coefficients = lax.scan(advance, first, None, length=states.shape[0] - 1)
+    coefficients = _coefficients(transition, start, states.shape[0] - 1, inputs)
 
     def features(y: Array) -> tuple[Array, Array, Array, Array]:
         inside = psi.inside(y)
@@ -146,31 +167,33 @@ def belief_log_probs(
 
     # All states at once: inside the scan the same work would be done in as many small pieces.
     f, log_scale, log_g, inside = jax.vmap(jax.vmap(features))(states[1:])
-    if order == 2:
+    if isinstance(g, SquaredForm):
         # The belief's form as it is: a factor of C a step would cost more than all the rest.
-        matrices = jax.vmap(lambda C: unpack_coefficients(C, psi.size))(coefficients)
-        h = jnp.sum((f @ matrices) * f, axis=2)
+        matrices = jnp.vectorize(lambda C: unpack_coefficients(C, psi.size), signature="(q)->(n,n)")(coefficients)
+        h = jnp.sum((f @ matrices) * f, axis=2) if inputs is None else jnp.einsum("tbi,btij,tbj->tb", f, matrices, f)
     else:
         h = jnp.einsum("tbn,tn->tb", f, coefficients)
-    later = jnp.where(inside, log_g + jnp.log(h) + order * log_scale, -jnp.inf)
+    later = jnp.where(inside, log_g + jnp.log(h) + g.order * log_scale, -jnp.inf)
     return jnp.swapaxes(jnp.concatenate([at_start[None], later]), 0, 1)
 
 
-def belief_loss(parameters: Parameters, batch: tuple[Array, Array], weight: float) -> Float[Array, ""]:
+def belief_loss(parameters: Parameters, batch: tuple[Array, Array, Array | None], weight: float) -> Float[Array, ""]:
     """-log p_k(y_k), weighted mean over trajectories and k, plus `weight` times a transition loss along them.
 
     Args:
         parameters: What is trained.
-        batch: Trajectories of shape (B, T, d) and the weight of each of their states, (B, T), zero where missing.
+        batch: Trajectories of shape (B, T, d), the weight of each of their states, (B, T), zero where missing, and
+            the inputs of their steps, (B, T - 1, e), or None.
         weight: Of the transition loss, taken on one pair a trajectory, weighted by the product of its states'.
     """
-    trajectories, present = batch
+    trajectories, present, inputs = batch
     transition, start = realise(parameters)
-    loss = weighted_mean(-belief_log_probs(transition, start, trajectories, present), present)
+    loss = weighted_mean(-belief_log_probs(transition, start, trajectories, present, inputs), present)
     count, length, _ = trajectories.shape
     if weight == 0 or length < 2:
         return loss
     # One transition a trajectory, at a step that differs from one to the next: the cost of a batch of pairs.
     row, k = jnp.arange(count), jnp.arange(count) % (length - 1)
     both = present[row, k] * present[row, k + 1]
-    return loss + weight * _transition_loss(transition, trajectories[row, k], trajectories[row, k + 1], both)
+    u = None if inputs is None else inputs[row, k]
+    return loss + weight * _transition_loss(transition, trajectories[row, k], trajectories[row, k + 1], both, u)

@@ -24,6 +24,7 @@ from sosmarkov.learning.data import (
 )
 from sosmarkov.learning.history import History
 from sosmarkov.learning.initialise import model_space, start_initial, start_transition
+from sosmarkov.learning.inputs import make_features
 from sosmarkov.learning.loop import TrainingError, evaluate, stack, unstack
 from sosmarkov.learning.mixtures import in_parallel
 from sosmarkov.learning.objectives import Parameters, Start, belief_loss, initial_loss, realise, transition_loss
@@ -33,7 +34,6 @@ from sosmarkov.learning.settings import Settings
 from sosmarkov.learning.stream import Stream
 from sosmarkov.process import MarkovProcess
 from sosmarkov.transforms import Affine, GaussianCDF, Standardize, Transform, to_data, to_model
-from sosmarkov.transition import Transition
 
 _STARTS = 8
 _ROWS = 20_000
@@ -49,7 +49,7 @@ class BeliefLoss(NamedTuple):
 
     weight: float
 
-    def __call__(self, parameters: Parameters, batch: tuple[Array, Array]) -> Array:
+    def __call__(self, parameters: Parameters, batch: tuple[Array, Array, Array | None]) -> Array:
         """The loss of a batch of trajectories."""
         return belief_loss(parameters, batch, self.weight)
 
@@ -93,6 +93,7 @@ class Run:
         """What to train on, to stop by and to score, in data space: the given data, or a surrogate's trajectories."""
         # With so many trajectories that they have to be streamed, nothing is gained by inventing more.
         wanted = self.settings.objective == "beliefs" and self.settings.surrogate is not False and not self.stream
+        wanted = wanted and training.u is None
         found = None
         if wanted:
             forward = _mapping(partial(to_model, scale))
@@ -142,7 +143,9 @@ class Run:
             self.scores |= {f"{name} before the belief phase": value for name, value in score(parameters).items()}
             whole = [source(partial(_whole, horizon=s.horizon + 1)), _whole(held_out, s.horizon)]
             loss = BeliefLoss(s.transition_weight)
-            parameters = run("beliefs", parameters, loss, *whole, batch_size=max(1, s.batch_size // 2))
+            # Under inputs every trajectory has beliefs of its own: fewer of them a step.
+            share = 2 if training.inputs is None else 16
+            parameters = run("beliefs", parameters, loss, *whole, batch_size=max(1, s.batch_size // share))
         return parameters
 
     def _train_start(self, parameters: Parameters, training: Data, held_out: Data) -> Parameters:
@@ -170,9 +173,18 @@ class Run:
         s = self.settings
         rows, first = _rows(training.weight, seed), _rows(training.initial_weight, seed)
         kind = {"basis": s.basis, "coupling": s.coupling, "seed": seed}
+        u = None if training.u is None else training.u[rows]
+        features = None if u is None else make_features(s.features, u, seed)
         return Parameters(
             *start_transition(
-                training.x[rows], training.x_next[rows], size=s.size, rank=s.rank, background=s.background, **kind
+                training.x[rows],
+                training.x_next[rows],
+                size=s.size,
+                rank=s.rank,
+                background=s.background,
+                features=features,
+                u=u,
+                **kind,
             ),
             *start_initial(training.initial[first], size=min(s.size, _STARTS), **kind),
         )
@@ -182,8 +194,9 @@ class Run:
         make = eqx.filter_jit(realise)
         processes = []
         for parameters in unstack(stacked, self.settings.members):
-            transition, start = make(parameters)
-            transition = Transition(transition.phi, transition.psi, transition.coupling, transform)
+            found, start = make(parameters)
+            kind = type(found)
+            transition = kind(found.phi, found.psi, found.coupling, transform)  # type: ignore[call-arg]
             processes.append(MarkovProcess(transition, start, history=history))
         return processes[0] if len(processes) == 1 else Ensemble(processes, history=history)
 
@@ -228,7 +241,7 @@ class _Score:
         self._whole = _whole(model, horizon) if len(data.trajectories) else None
         self._shift = {"transitions": np.average(forward(jnp.asarray(data.x_next))[1], weights=data.weight)}
         if len(data.trajectories):
-            states, present = _whole(data, horizon)
+            states, present, _ = _whole(data, horizon)
             self._shift["beliefs"] = np.average(forward(jnp.asarray(states))[1], weights=present)
 
     def __call__(self, stacked: Parameters) -> dict[str, float]:
@@ -238,13 +251,14 @@ class _Score:
         return {name: float(shift - np.mean(v)) for (name, shift), v in zip(self._shift.items(), losses, strict=True)}
 
 
-def _pairs(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return data.x, data.x_next, data.weight
+def _pairs(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    return data.x, data.x_next, data.weight, data.u
 
 
-def _whole(data: Data, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """States and presence up to the horizon."""
-    return data.trajectories[:, : horizon + 1], data.present[:, : horizon + 1]
+def _whole(data: Data, horizon: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """States, presence and inputs up to the horizon."""
+    inputs = None if data.inputs is None else data.inputs[:, :horizon]
+    return data.trajectories[:, : horizon + 1], data.present[:, : horizon + 1], inputs
 
 
 def _mapping(function: Callable[[Array], Any]) -> Callable[[np.ndarray], np.ndarray]:

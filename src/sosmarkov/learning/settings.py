@@ -8,7 +8,9 @@ import numpy as np
 
 from sosmarkov import checks
 from sosmarkov.bases import Basis
+from sosmarkov.couplings import Features
 from sosmarkov.learning.data import Data
+from sosmarkov.learning.inputs import settle_features
 
 BASES = ("gaussian", "gaussian-full", "beta", "exponential", "monomial", "fourier")
 COUPLINGS = ("kraus", "paired", "linear")
@@ -40,6 +42,7 @@ class Settings(NamedTuple):
     background: float
     seed: int
     members: int
+    features: str | Features | int | None = None
 
     @property
     def phase_steps(self) -> int:
@@ -58,6 +61,7 @@ class Settings(NamedTuple):
         names += ["rank"] if self.coupling == "kraus" else []
         names += ["transition_weight", "horizon"] if self.objective == "beliefs" else []
         names += ["members"] if self.members > 1 else []
+        names += ["features"] if self.features is not None else []
         chosen = {name: getattr(self, name) for name in names}
         return chosen if isinstance(self.basis, str) else chosen | {"basis": f"{self.basis.family}, as given"}
 
@@ -75,7 +79,9 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
         _one_of(basis, BASES, "basis")
         size = given["size"] if given["size"] is not None else _size(data, basis, coupling)
     size = checks.count(size, "size", least=1)
-    rank = checks.count(max(2, size // 2) if given["rank"] is None else given["rank"], "rank", least=1)
+    # Under inputs there is a K for each feature: the rank need not be as high.
+    usual = max(2, size // (2 if data.u is None else 4))
+    rank = checks.count(usual if given["rank"] is None else given["rank"], "rank", least=1)
     objective, weight = _objective(given["objective"])
     horizon = given["horizon"]
     if horizon is None:
@@ -83,7 +89,9 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
     horizon = checks.count(horizon, "horizon", least=1)
     if whole and horizon > data.horizon:
         raise ValueError(f"Expected a horizon of at most {data.horizon}, the longest trajectory's, got {horizon}.")
-    surrogate = given["surrogate"]
+    surrogate, features = given["surrogate"], settle_features(data, given["features"], given["period"], coupling)
+    if features is not None and surrogate:
+        raise ValueError("Expected surrogate None or False with inputs: there is no surrogate for them, got True.")
     if objective == "barrier" and coupling != "paired":
         raise ValueError(f"Expected coupling 'paired' for objective 'barrier' (the paper's), got {coupling!r}.")
     if objective == "beliefs" and not whole and surrogate is False:
@@ -102,6 +110,7 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
         background=0.0 if objective == "barrier" or isinstance(basis, Basis) else _background(given["background"]),
         seed=checks.count(given["seed"], "seed"),
         members=checks.count(given["members"], "members", least=1),
+        features=features,
     )  # fmt: skip
 
 
@@ -116,6 +125,8 @@ def _size(data: Data, basis: str, coupling: str) -> int:
         most = few if data.dim <= _FEW else 24 if len(data.x) < 40_000 else 32
     else:
         most = 25
+    # Kernels are made for every trajectory and step.
+    most = most if data.u is None else min(most, 20)
     return int(np.clip(len(data.x) // 40, 4, most))
 
 

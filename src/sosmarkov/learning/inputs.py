@@ -1,0 +1,70 @@
+"""How inputs enter what is learned: features of u, chosen from the data."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from sklearn.cluster import KMeans
+
+from sosmarkov import checks
+from sosmarkov.couplings import Bumps, Features, Network, Phases
+from sosmarkov.learning.data import Data
+
+KINDS = ("bumps", "network")
+_HIDDEN = 16
+_OUTPUTS = 5
+
+
+def settle_features(
+    data: Data, features: str | Features | None, period: int | None, coupling: str
+) -> str | int | Features | None:
+    """What was asked for, checked: a kind, a period, or the features themselves; None without inputs."""
+    if data.u is None:
+        if features is not None or period is not None:
+            raise ValueError("Expected inputs with features (or times with a period and pairs), got none.")
+        return None
+    if coupling != "kraus":
+        raise ValueError(f"Expected coupling 'kraus' with inputs or a period, got {coupling!r}.")
+    if period is not None:
+        if features is not None:
+            raise ValueError("Expected features or a period, got both. Give the phase as one of the inputs instead.")
+        if data.u.shape[1] != 1 or np.any(data.u != np.round(data.u)):
+            raise ValueError("Expected times as inputs of a process with a period, one whole number each, got others.")
+        return checks.count(period, "period", 1)
+    if isinstance(features, Features):
+        if features.dim != data.u.shape[1]:
+            raise ValueError(f"Expected features of {data.u.shape[1]} inputs, like the data, got {features.dim}.")
+        return features
+    kind = "bumps" if features is None else features
+    if kind not in KINDS:
+        raise ValueError(f"Expected features one of {', '.join(KINDS)}, or an object, got {kind!r}.")
+    return kind
+
+
+def make_features(asked: str | int | Features | None, u: np.ndarray, seed: int) -> Features:
+    """Features for inputs of shape (N, e), where these lie."""
+    if isinstance(asked, Features):
+        return asked
+    if isinstance(asked, int):
+        return Phases(asked)
+    spread = np.std(u, axis=0)
+    if np.any(spread == 0):
+        raise ValueError("Expected inputs that vary, got a constant one. Leave it out.")
+    if asked == "network":
+        return Network(u.mean(axis=0), spread, _OUTPUTS, _HIDDEN, jax.random.key(seed))
+    centres = _centres(u / spread, seed)
+    # Neighbours overlap: b(u) goes from one centre to the next without a plateau between them.
+    apart = np.linalg.norm(centres[:, None] - centres[None], axis=2)
+    nearest = np.median(np.partition(apart, 1, axis=1)[:, 1]) if len(centres) > 1 else 1.0
+    return Bumps(centres * spread, np.full(u.shape[1], 0.7 * nearest) * spread)
+
+
+def _centres(u: np.ndarray, seed: int) -> np.ndarray:
+    """Every value where there are few, else spread over the data."""
+    few = np.unique(u, axis=0)
+    count = min(2 + 3 * u.shape[1], 12)
+    if len(few) <= count:
+        return few
+    if u.shape[1] == 1:
+        return np.quantile(u, np.linspace(0.02, 0.98, count), axis=0)
+    return KMeans(count, n_init="auto", random_state=seed).fit(u).cluster_centers_
