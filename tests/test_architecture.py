@@ -24,6 +24,7 @@ ROOMS = [
     "transition",
     "driven",
     "belief",
+    "emission",
     "sensors",
     "inference",
     "diagnostics",

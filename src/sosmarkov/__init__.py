@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sosmarkov.couplings import Bumps, Driven, Kraus, Linear, Network, Paired, Phases
     from sosmarkov.diagnostics import CheckReport
     from sosmarkov.driven import DrivenTransition
+    from sosmarkov.emission import LearnedSensor
     from sosmarkov.ensemble import Ensemble
     from sosmarkov.forms import LinearForm, PlainConditional, SquaredForm
     from sosmarkov.inference.filter import FilterResult
@@ -57,6 +58,7 @@ _ROOMS = {
     "couplings": ("Bumps", "Driven", "Kraus", "Linear", "Network", "Paired", "Phases"),
     "diagnostics": ("CheckReport",),
     "driven": ("DrivenTransition",),
+    "emission": ("LearnedSensor",),
     "ensemble": ("Ensemble",),
     "forms": ("LinearForm", "PlainConditional", "SquaredForm"),
     "learning.fit": ("fit",),

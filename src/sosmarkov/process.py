@@ -17,10 +17,11 @@ from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief, i
 from sosmarkov.checks import ArrayLike
 from sosmarkov.diagnostics import CheckReport, examine
 from sosmarkov.driven import DrivenTransition, steps_of
+from sosmarkov.emission import LearnedSensor, require_rank
 from sosmarkov.forms import Form
+from sosmarkov.inference import emission, safety, stationary
 from sosmarkov.inference import filter as filtering
 from sosmarkov.inference import propagate as propagation
-from sosmarkov.inference import safety, stationary
 from sosmarkov.inference import smooth as smoothing
 from sosmarkov.inference import trajectories as trajectories_
 from sosmarkov.inference.filter import FilterResult, Updated
@@ -38,16 +39,29 @@ class MarkovProcess(eqx.Module):
         transition: p(x' | x), or p(x' | x, u).
         initial: Where it starts: a form h_0 over a basis of its own (p_0 = g h_0, normalised
             exactly), a belief of this process, or a known state of shape (d,).
+        sensor: What is read with every step, where that was learned with the process.
     """
 
     initial: Belief
     transition: Dynamics
     # What training did, where it was trained; a record, not part of the mathematics.
     history: Any = eqx.field(static=True)
+    # What is read with every step, where that was learned too.
+    sensor: LearnedSensor | None
 
-    def __init__(self, transition: Dynamics, initial: Belief | Form | ArrayLike, *, history: Any = None):
+    def __init__(
+        self,
+        transition: Dynamics,
+        initial: Belief | Form | ArrayLike,
+        *,
+        sensor: LearnedSensor | None = None,
+        history: Any = None,
+    ):
         self.transition = transition
         self.initial = self._start(initial)
+        self.sensor = sensor
+        if sensor is not None:
+            require_rank(sensor, self._steady)
         self.history = history
 
     @property
@@ -160,7 +174,7 @@ class MarkovProcess(eqx.Module):
         self,
         observations: ArrayLike,
         *,
-        sensor: Sensor,
+        sensor: Sensor | LearnedSensor | None = None,
         initial: Belief | Form | ArrayLike | None = None,
         inputs: ArrayLike | None = None,
     ) -> FilterResult:
@@ -171,19 +185,22 @@ class MarkovProcess(eqx.Module):
 
         Args:
             observations: One reading a row; row k belongs to x_k, row 0 to the initial state. NaN where missing.
-            sensor: p(o | x).
+            sensor: p(o | x); None for the one that was learned with the process.
             initial: Another start than the process's own.
             inputs: As for `propagate`: of the T - 1 steps between T readings.
         """
+        sensor = self._sensor(sensor)
         readings = self._readings(observations, sensor)
         inputs = steps_of(self.transition, inputs, len(readings) - 1)
+        if isinstance(sensor, LearnedSensor):
+            return emission.filter_emitted(self._steady, self._own_start(initial), readings, sensor)
         return filtering.filter_observations(self.transition, self._start(initial), readings, sensor, inputs)
 
     def smooth(
         self,
         observations: ArrayLike,
         *,
-        sensor: Sensor,
+        sensor: Sensor | LearnedSensor | None = None,
         initial: Belief | Form | ArrayLike | None = None,
         inputs: ArrayLike | None = None,
     ) -> SmoothResult:
@@ -191,8 +208,11 @@ class MarkovProcess(eqx.Module):
 
         Arguments as for `filter`.
         """
+        sensor = self._sensor(sensor)
         readings = self._readings(observations, sensor)
         inputs = steps_of(self.transition, inputs, len(readings) - 1)
+        if isinstance(sensor, LearnedSensor):
+            return emission.smooth_emitted(self._steady, self._own_start(initial), readings, sensor)
         return smoothing.smooth_observations(self.transition, self._start(initial), readings, sensor, inputs)
 
     def predict(self, belief: Belief | Form | ArrayLike, *, u: ArrayLike | None = None) -> Belief:
@@ -205,6 +225,13 @@ class MarkovProcess(eqx.Module):
     def update(self, belief: Belief, observation: ArrayLike, *, sensor: Sensor) -> Updated:
         """The belief after one reading of its state, and the log of how likely the reading was."""
         return filtering.update(self._start(belief), sensor.check(observation, "observation"), sensor)
+
+    def advance(self, belief: Belief | Form | ArrayLike, observation: ArrayLike) -> Updated:
+        """The belief one step later, given what the learned sensor reads there: `predict` and `update` in one."""
+        if self.sensor is None:
+            raise ValueError("Expected a process with a learned sensor, got none. Use predict, then update.")
+        reading = self.sensor.check(observation, "observation")
+        return emission.advance(self._steady, self._start(belief), reading, self.sensor)
 
     # --- the long run -----------------------------------------------------------------------------
 
@@ -320,7 +347,22 @@ class MarkovProcess(eqx.Module):
             given = [steps_of(self.transition, one, count) for one, count in zip(each, steps, strict=True)]
         return None if any(u is None for u in given) else [np.asarray(u) for u in given]
 
-    def _readings(self, observations: ArrayLike, sensor: Sensor) -> Array:
+    def _sensor(self, sensor: Sensor | LearnedSensor | None) -> Sensor | LearnedSensor:
+        found = self.sensor if sensor is None else sensor
+        if found is None:
+            raise ValueError("Expected a sensor, or a process that learned one (fit with observations), got neither.")
+        return found
+
+    def _own_start(self, initial: Belief | Form | ArrayLike | None) -> ProductBelief:
+        """The initial belief a learned sensor's first reading belongs to."""
+        if initial is not None or not isinstance(self.initial, ProductBelief):
+            raise ValueError(
+                "Expected the process's own initial belief with a learned sensor, which knows what is read with it, got"
+                " another. Start from yours with `process.advance(belief, observation)`."
+            )
+        return self.initial
+
+    def _readings(self, observations: ArrayLike, sensor: Sensor | LearnedSensor) -> Array:
         readings = sensor.check(observations)
         if readings.ndim < 2 or readings.shape[0] == 0:
             raise ValueError(f"Expected one reading a row, at least one, got an array of shape {readings.shape}.")

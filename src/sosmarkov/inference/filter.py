@@ -59,7 +59,7 @@ class FilterResult(eqx.Module):
     """
 
     predicted: Beliefs
-    beliefs: Posteriors
+    beliefs: BeliefSequence
     log_evidences: Float[Array, " t"]
 
     @property
@@ -76,7 +76,7 @@ def update(belief: Belief, observation: Array, sensor: Sensor) -> Updated:
         raise ValueError("Expected a belief with a density to update, got a known state: no reading changes it.")
     members = _members(belief)
     parts, weights, log_evidence = _updated_parts(members, observation, sensor)
-    _require_possible(log_evidence)
+    require_possible(log_evidence)
     # Outside of the program, so that g and the transform are shared and not copied: the next step knows them again.
     owners = [member for _, member in members for _ in sensor.parts()]
     found = [
@@ -130,7 +130,8 @@ def times(h: Form, reading: Reading) -> tuple[Form, Array]:
     return (h if reading.form is None else multiplied(h, reading.form)), log_factor
 
 
-def _require_possible(log_evidence: Array) -> None:
+def require_possible(log_evidence: Array) -> None:
+    """Refuse readings of probability zero (looked at on concrete arrays only)."""
     if checks.is_concrete(log_evidence) and not np.all(np.asarray(log_evidence) > -np.inf):
         raise ValueError(
             "Expected readings that are possible under the process, got one of probability zero: an interval outside"
@@ -143,7 +144,7 @@ def filter_observations(
 ) -> FilterResult:
     """All readings of a sequence; row k belongs to x_k, input k to the step after it."""
     coefficients, log_evidences = forward(transition, initial, observations, sensor, inputs)
-    _require_possible(log_evidences)
+    require_possible(log_evidences)
     predicted = Beliefs(initial, transition, coefficients)
     return FilterResult(predicted, Posteriors(predicted, sensor, observations), log_evidences)
 

@@ -44,6 +44,17 @@ class SmoothedBeliefs(BeliefSequence):
         seen = _with_message(prior, message_form(self.predicted.transition, self.messages[k]))
         return update(seen, self.observations[k], self.sensor).belief
 
+    def sample(self, key: PRNGKeyArray, count: int) -> Float[Array, "n t d"]:
+        """x_0 from its smoothed belief, then x_(k+1) from f(x_k, .) l(o_(k+1) | .) B_(k+1)."""
+        transition, keys = self.predicted.transition, jax.random.split(key, len(self))
+        path = [self[0].sample(keys[0], count)]
+        for k in range(1, len(self)):
+            skip = bool(self.sensor.missing(self.observations[k]))
+            observation = None if skip else self.observations[k]
+            u = row(self.inputs, k - 1)
+            path.append(_next(transition, self.sensor, keys[k], path[-1], observation, self.messages[k], u))
+        return jnp.stack(path, axis=1)
+
 
 class SmoothResult(eqx.Module):
     """What smoothing found.
@@ -54,7 +65,7 @@ class SmoothResult(eqx.Module):
     """
 
     filtered: FilterResult
-    beliefs: SmoothedBeliefs
+    beliefs: BeliefSequence
 
     @property
     def log_evidence(self) -> Float[Array, ""]:
@@ -66,18 +77,7 @@ class SmoothResult(eqx.Module):
 
         x_0 from its smoothed belief, then x_(k+1) from the density proportional to f(x_k, .) l(o_(k+1) | .) B_(k+1).
         """
-        beliefs = self.beliefs
-        transition = beliefs.predicted.transition
-        keys = jax.random.split(key, len(beliefs))
-        x = beliefs[0].sample(keys[0], checks.count(count, "count", 1))
-        path = [x]
-        for k in range(1, len(beliefs)):
-            skip = bool(beliefs.sensor.missing(beliefs.observations[k]))
-            observation = None if skip else beliefs.observations[k]
-            u = row(beliefs.inputs, k - 1)
-            x = _next(transition, beliefs.sensor, keys[k], x, observation, beliefs.messages[k], u)
-            path.append(x)
-        return jnp.stack(path, axis=1)
+        return self.beliefs.sample(key, checks.count(count, "count", 1))  # type: ignore[attr-defined]
 
 
 def smooth_observations(
