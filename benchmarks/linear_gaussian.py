@@ -86,14 +86,14 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--out", type=Path, default=Path("results/linear_gaussian.json"))
     parser.add_argument("--figure", type=Path, default=Path("docs/images/kalman.png"))
     options = parser.parse_args(arguments)
-    share = 10 if options.quick else 1
+    share, length = (10, 20) if options.quick else (1, LENGTH)
     system = make_system()
-    data = system.simulate(COUNT // share, LENGTH, options.seed)
+    data = system.simulate(COUNT // share, length, options.seed)
     readings = system.read(system.simulate(SEQUENCES // share, READINGS - 1, options.seed + 1), options.seed + 2)
     readings[np.random.default_rng(options.seed + 3).random(readings.shape[:2]) < MISSING] = np.nan
     rows = []
-    for size in (3,) if options.quick else SIZES:
-        steps = 100 if options.quick else 2000
+    for size in (5,) if options.quick else SIZES:
+        steps = 150 if options.quick else 2000
         # Each reading is weighed against the last by p(x'|x), so that is what is trained.
         process = sm.fit(data, objective="transitions", size=size, steps=steps, seed=options.seed, progress=False)
         row = {"size": process.history.chosen["size"], "default": size is None, "seconds": process.history.seconds}

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from sosmarkov.learning.loop import TrainingError
     from sosmarkov.learning.stream import open_trajectories
     from sosmarkov.learning.tune import Tuned, tune
+    from sosmarkov.network.belief import NetworkBelief
+    from sosmarkov.network.conditional import Conditional
+    from sosmarkov.network.fit import fit_network
+    from sosmarkov.network.network import BayesianNetwork, NetworkReport
     from sosmarkov.process import MarkovProcess
     from sosmarkov.sensors import FactorSensor, GaussianSensor, IntervalSensor, MixtureSensor, Sensor
     from sosmarkov.transforms import Affine, Chain, GaussianCDF, Identity, Standardize, Transform
@@ -70,6 +74,10 @@ _ROOMS = {
     "inference.propagate": ("BeliefSequence", "Beliefs"),
     "inference.smooth": ("SmoothResult",),
     "inference.trajectories": ("ChapmanKolmogorov",),
+    "network.belief": ("NetworkBelief",),
+    "network.conditional": ("Conditional",),
+    "network.fit": ("fit_network",),
+    "network.network": ("BayesianNetwork", "NetworkReport"),
     "process": ("MarkovProcess",),
     "sensors": ("FactorSensor", "GaussianSensor", "IntervalSensor", "MixtureSensor", "Sensor"),
     "transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),

@@ -19,10 +19,8 @@ from jaxtyping import Float
 
 from sosmarkov import checks
 from sosmarkov.bases import Basis, FullGaussianBasis
-from sosmarkov.belief import ProductBelief
 from sosmarkov.checks import ArrayLike
 from sosmarkov.couplings import KrausKernel
-from sosmarkov.forms import SquaredForm
 from sosmarkov.numerics import pack, unpack, whitener
 from sosmarkov.transforms import Identity, Transform
 from sosmarkov.transition import Transition
@@ -134,16 +132,14 @@ class LearnedSensor(eqx.Module):
         far = share * seen.broad * M[-1] / kernel.background_mass
         return (1.0 - share) * pack(L_A @ inner @ L_A.T) + far * kernel.g.coefficients
 
-    def start(self, initial: ProductBelief, seen: Emitted) -> SquaredForm:
-        """h_0 given the first reading, its mass the evidence (up to the reading's scale)."""
-        assert isinstance(initial.h, SquaredForm)
-        factor = initial.h.factor
+    def start(self, factor: Float[Array, "n r"], seen: Emitted) -> Float[Array, "n n"]:
+        """The matrix of h_0 given the first reading, from h_0's factor; its mass is the evidence (up to the scale)."""
         own = factor[:, :-1] if self.background > 0 else factor
         F = self.split(own)
         matrix = jnp.einsum("iar,ab,jbr->ij", F, seen.N, F)
         if self.background > 0:
             matrix = matrix + seen.broad * jnp.outer(factor[:, -1], factor[:, -1])
-        return SquaredForm(initial.h.basis, matrix=matrix)
+        return matrix
 
     def log_prob_model(
         self, transition: Transition, y_next: Float[Array, " d"], y: Float[Array, " d"], observation: Array

@@ -98,7 +98,7 @@ def test_inputs_go_with_their_pairs():
         ({"inputs": np.full((20, 4, 1), np.nan)}, "finite input"),
         ({"inputs": np.zeros((20, 4, 1)), "coupling": "paired"}, "coupling 'kraus'"),
         ({"inputs": np.zeros((20, 4, 1)), "features": "waves"}, "got 'waves'"),
-        ({"inputs": np.zeros((20, 4, 1)), "surrogate": True}, "no surrogate"),
+        ({"period": 3, "surrogate": True}, "there is none for times"),
         ({"inputs": np.full((20, 4, 1), 0.5), "period": 3}, "whole number"),
         ({"features": "bumps"}, "Expected inputs"),
     ],

@@ -21,7 +21,7 @@ def skewed(count, steps, seed):
 
 def test_rolled_states_are_distributed_like_simulated_ones():
     data = from_trajectories(skewed(500, 4, 0))
-    surrogate = Surrogate(data.x, data.x_next)
+    surrogate = Surrogate(data)
     batch = surrogate.batch(data)
     plan = Plan("surrogate", 600, 256, 3e-3, 1000, 0)
     networks, history = train(surrogate.start(0), surrogate_loss, batch, batch, plan)

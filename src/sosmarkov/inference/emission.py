@@ -34,10 +34,19 @@ class Run(eqx.Module):
 def run(transition: Transition, initial: ProductBelief, observations: Array, sensor: LearnedSensor) -> Run:
     """The forward recursion: C_(k+1) = push under o_(k+1), divided by its mass."""
     first = sensor.emitted(observations[0])
-    bare = eqx.tree_at(lambda b: b.h, initial, sensor.start(initial, first))
-    nothing = jnp.all(jnp.isnan(observations[0]))
-    log_mass, start = normalised(bare)
+    assert isinstance(initial.h, SquaredForm)
+    h = SquaredForm(initial.h.basis, matrix=sensor.start(initial.h.factor, first))
+    log_mass, start = normalised(eqx.tree_at(lambda b: b.h, initial, h))
     P = overlap_table(transition.g, start.h) @ start.h.coefficients
+    predicted, filtered, log_evidences = readings_after(transition, sensor, P, observations[1:])
+    begin = jnp.where(jnp.all(jnp.isnan(observations[0])), 0.0, log_mass + first.log_scale)
+    return Run(predicted, filtered, start, jnp.concatenate([begin[None], log_evidences]))
+
+
+def readings_after(
+    transition: Transition, sensor: LearnedSensor, P: Float[Array, " p"], observations: Float[Array, "t k"]
+) -> tuple[Float[Array, "t q"], Float[Array, "t q"], Float[Array, " t"]]:
+    """Predicted and filtered coefficients and log-evidences, from P = int (phi phi^T) h of the belief before."""
     M = transition.g.coefficients @ transition.overlap
 
     def advance(P: Array, observation: Array) -> tuple[Array, tuple[Array, Array, Array]]:
@@ -48,9 +57,7 @@ def run(transition: Transition, initial: ProductBelief, observations: Array, sen
         log_evidence = jnp.where(jnp.all(jnp.isnan(observation)), 0.0, jnp.log(mass) + seen.log_scale)
         return transition.overlap @ C, (transition.kernel.push(P), C, log_evidence)
 
-    _, (predicted, filtered, log_evidences) = lax.scan(advance, P, observations[1:])
-    begin = jnp.where(nothing, 0.0, log_mass + first.log_scale)
-    return Run(predicted, filtered, start, jnp.concatenate([begin[None], log_evidences]))
+    return lax.scan(advance, P, observations)[1]
 
 
 def filter_emitted(

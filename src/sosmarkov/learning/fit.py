@@ -19,6 +19,7 @@ from sosmarkov.learning.frames import is_frame, trajectories_from
 from sosmarkov.learning.history import Progress
 from sosmarkov.learning.phases import Interruption, Phases
 from sosmarkov.learning.run import Run
+from sosmarkov.learning.sensed import SensedRun, settle_sensor
 from sosmarkov.learning.settings import settle
 from sosmarkov.learning.stream import Stored, StoredArray, Stream, streams
 from sosmarkov.process import MarkovProcess
@@ -55,6 +56,8 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
     inputs: ArrayLike | Sequence[ArrayLike] | None = None,
     features: str | Features | None = None,
     period: int | None = None,
+    observations: ArrayLike | Sequence[ArrayLike] | None = None,
+    sensor_size: int | None = None,
     checkpoint: str | os.PathLike | None = None,
     resume: str | os.PathLike | None = None,
     trajectory: str | None = None,
@@ -102,6 +105,10 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
         features: How inputs act on K(u) = sum_j b_j(u) K_j: "bumps" (the default), "network", or an object. Beyond
             the data's range K stays what it is at its edge.
         period: Steps after which the dynamics repeat, with a kernel of its own for every phase.
+        observations: What was read of each state, (N, T, k) or a list of (T_i, k), NaN where nothing was: the sensor is
+            learned too, as p(x',o'|x), and `process.filter(readings)` uses it. Last, filters are trained: the score of
+            the states given the readings so far, and the evidence.
+        sensor_size: Functions of a reading; chosen from k where None.
         checkpoint: A file to keep the state of training in, rewritten every 50 steps.
         resume: A checkpoint to continue from, with the same data and settings; the curve is the same as without
             the break. It is kept up to date too, unless `checkpoint` names another file.
@@ -122,21 +129,37 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
     if period is not None and inputs is None and trajectories is not None:
         inputs = [np.arange(len(part) - 1.0) for part in as_list(trajectories)]
     data = _gather(trajectories, transitions, initial, weights, inputs)
+    functions = settle_sensor(data, observations, sensor_size, given)
+    if functions is not None:
+        given |= {"sensor_size": functions.size, "rank": functions.rank if rank is None else rank}
     settings = settle(data, given)
     require_enough(data, 2 * settings.size)
-    arrays = [data.x, data.x_next, data.weight, data.initial, *jax.tree.leaves((data.u, basis, features))]
+    arrays = [data.x, data.x_next, data.weight, data.initial, *jax.tree.leaves((data.u, basis, features, observations))]
     identity = fingerprint(arrays, given)
     path = checkpoint or resume
     keeper = Checkpoint(path, identity, resume).keeper if path else None
     bar = Progress(progress)
     try:
         with Interruption() as interruption:
-            return Run(settings, transform, Phases(settings, bar, keeper, interruption), stream).fit(data)
+            phases = Phases(settings, bar, keeper, interruption)
+            if functions is not None:
+                return SensedRun(settings, phases, functions.size).fit(trajectories, observations, weights)
+            return Run(settings, transform, phases, stream).fit(data)
     finally:
         bar.close()
 
 
-_NOT_SETTINGS = ("trajectories", "transitions", "initial", "weights", "inputs", "checkpoint", "resume", "progress")
+_NOT_SETTINGS = (
+    "trajectories",
+    "transitions",
+    "initial",
+    "weights",
+    "inputs",
+    "observations",
+    "checkpoint",
+    "resume",
+    "progress",
+)
 
 
 def _stored(stored: Stored | np.memmap, seed: int) -> tuple[Sequence[np.ndarray], Stream | None]:

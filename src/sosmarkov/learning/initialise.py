@@ -102,7 +102,7 @@ def _start_kraus(
     phi carries g, a factor of every belief, so it has to cover the last states too, which are nobody's
     predecessor. With random signs cross terms cancel on average: f starts near sum_ik J_ik phi_i^2 psi_k^2.
     """
-    phi, psi, K, factor = _kraus_parts(y, y_next, basis, size, rank, background, seed, np.ones((len(y), 1)))
+    phi, psi, K, factor = kraus_parts(y, y_next, basis, size, rank, background, seed, np.ones((len(y), 1)))
     return phi, psi, Kraus(K[0], factor, background=background)
 
 
@@ -120,15 +120,15 @@ def _start_driven(
     """K_j from the co-occurrence where feature j is at work; the same for all where features may have any sign."""
     weights = np.asarray(jax.jit(jax.vmap(features))(jnp.asarray(u)))
     if isinstance(features, Network):
-        phi, psi, K, factor = _kraus_parts(y, y_next, basis, size, rank, background, seed, np.ones((len(y), 1)))
+        phi, psi, K, factor = kraus_parts(y, y_next, basis, size, rank, background, seed, np.ones((len(y), 1)))
         noise = np.random.default_rng(seed).normal(size=(features.count - 1, *K.shape[1:]))
         K = np.concatenate([K, 0.1 * np.sqrt(np.mean(K**2)) * noise])
     else:
-        phi, psi, K, factor = _kraus_parts(y, y_next, basis, size, rank, background, seed, weights)
+        phi, psi, K, factor = kraus_parts(y, y_next, basis, size, rank, background, seed, weights)
     return phi, psi, Driven(features, K, factor, background=background)
 
 
-def _kraus_parts(
+def kraus_parts(
     y: np.ndarray,
     y_next: np.ndarray,
     basis: str | Basis,

@@ -43,16 +43,18 @@ def rolled(phases: Phases, training: Data, held_out: Data, settings: Settings) -
     Data are in standardised space. One step more is rolled than beliefs are trained for: the last states then
     have successors, like all others.
     """
-    surrogate = Surrogate(training.x, training.x_next)
+    surrogate = Surrogate(training)
     networks = phases.run(
         "surrogate", surrogate.start(settings.seed), surrogate_loss, surrogate.batch(training),
         surrogate.batch(held_out), learning_rate=3e-3, patience=1000,
     )  # fmt: skip
     starts = draw_starts(training.initial, training.initial_weight, _COUNT, settings.seed)
+    inputs = None if training.u is None else draw_inputs(training, _COUNT, settings.horizon + 1, settings.seed)
     states = roll(
-        surrogate.with_networks(networks), jnp.asarray(starts), settings.horizon + 1, jax.random.key(settings.seed)
+        surrogate.with_networks(networks), jnp.asarray(starts), settings.horizon + 1, jax.random.key(settings.seed),
+        None if inputs is None else jnp.asarray(inputs),
     )  # fmt: skip
-    fresh = _followed(np.asarray(states))
+    fresh = _followed(np.asarray(states), inputs)
     if len(training.trajectories) == 0:
         return Rolled(*split(fresh, settings.validation, settings.seed), gain=None)
     real, seen = _near(training), _near(held_out)
@@ -62,11 +64,25 @@ def rolled(phases: Phases, training: Data, held_out: Data, settings: Settings) -
     return Rolled(fresh, held_out, gain)
 
 
-def _followed(states: np.ndarray) -> Data:
+def draw_inputs(data: Data, count: int, steps: int, seed: int) -> np.ndarray:
+    """Sequences of inputs as they were given, shape (count, steps, e); longer ones end with single inputs drawn."""
+    assert data.u is not None
+    assert data.inputs is not None
+    rng = np.random.default_rng(seed)
+    drawn = data.u[rng.integers(len(data.u), size=(count, steps))]
+    # A sequence serves whole, or not at all: inputs often depend on those before them.
+    whole = data.inputs[np.all(data.present > 0, axis=1)]
+    if len(whole):
+        length = min(steps, whole.shape[1])
+        drawn[:, :length] = whole[rng.integers(len(whole), size=count), :length]
+    return drawn
+
+
+def _followed(states: np.ndarray, inputs: np.ndarray | None) -> Data:
     """As data, each trajectory up to where it leaves what the surrogate knows."""
     inside = np.all(np.abs(states) <= _FAR, axis=2)
     kept = np.logical_and.accumulate(inside, axis=1)
-    return from_trajectories(np.where(kept[..., None], states, np.nan))
+    return from_trajectories(np.where(kept[..., None], states, np.nan), None, inputs)
 
 
 def _near(data: Data) -> Data:

@@ -93,7 +93,8 @@ class Run:
         """What to train on, to stop by and to score, in data space: the given data, or a surrogate's trajectories."""
         # With so many trajectories that they have to be streamed, nothing is gained by inventing more.
         wanted = self.settings.objective == "beliefs" and self.settings.surrogate is not False and not self.stream
-        wanted = wanted and training.u is None
+        # Times are no numbers a network could do with: phases share nothing.
+        wanted = wanted and not isinstance(self.settings.features, int)
         found = None
         if wanted:
             forward = _mapping(partial(to_model, scale))

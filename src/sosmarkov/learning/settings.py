@@ -77,7 +77,7 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
         size = _given_size(basis, data, given["size"])
     else:
         _one_of(basis, BASES, "basis")
-        size = given["size"] if given["size"] is not None else _size(data, basis, coupling)
+        size = given["size"] if given["size"] is not None else _size(data, basis, coupling, given["sensor_size"])
     size = checks.count(size, "size", least=1)
     # Under inputs there is a K for each feature: the rank need not be as high.
     usual = max(2, size // (2 if data.u is None else 4))
@@ -90,8 +90,8 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
     if whole and horizon > data.horizon:
         raise ValueError(f"Expected a horizon of at most {data.horizon}, the longest trajectory's, got {horizon}.")
     surrogate, features = given["surrogate"], settle_features(data, given["features"], given["period"], coupling)
-    if features is not None and surrogate:
-        raise ValueError("Expected surrogate None or False with inputs: there is no surrogate for them, got True.")
+    if isinstance(features, int) and surrogate:
+        raise ValueError("Expected surrogate None or False with a period: there is none for times, got True.")
     if objective == "barrier" and coupling != "paired":
         raise ValueError(f"Expected coupling 'paired' for objective 'barrier' (the paper's), got {coupling!r}.")
     if objective == "beliefs" and not whole and surrogate is False:
@@ -114,7 +114,7 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
     )  # fmt: skip
 
 
-def _size(data: Data, basis: str, coupling: str) -> int:
+def _size(data: Data, basis: str, coupling: str, sensor_size: int | None) -> int:
     """As many functions as the data can carry: about forty pairs each, and no more than ever helped."""
     if coupling == "linear":
         most = 100
@@ -126,7 +126,7 @@ def _size(data: Data, basis: str, coupling: str) -> int:
     else:
         most = 25
     # Kernels are made for every trajectory and step.
-    most = most if data.u is None else min(most, 20)
+    most = most if data.u is None and sensor_size is None else min(most, 20)
     return int(np.clip(len(data.x) // 40, 4, most))
 
 

@@ -28,13 +28,16 @@ _MOST_STARTS = 6_000
 
 
 class Conditional(eqx.Module):
-    """p(r_i | y, r_1, ..., r_(i-1)): a mixture of normals whose parameters a network gives. One coordinate i."""
+    """p(r_i | c, r_1, ..., r_(i-1)): a mixture of normals whose parameters a network gives. One coordinate i.
+
+    The context c is the state, with its input behind it where there is one.
+    """
 
     network: eqx.nn.MLP
     index: Int[Array, ""]
 
-    def __init__(self, dim: int, index: Int[Array, ""], key: Array):
-        network = eqx.nn.MLP(2 * dim, 3 * _COMPONENTS, _WIDTH, _DEPTH, activation=jax.nn.silu, key=key)
+    def __init__(self, dim: int, context: int, index: Int[Array, ""], key: Array):
+        network = eqx.nn.MLP(context + dim, 3 * _COMPONENTS, _WIDTH, _DEPTH, activation=jax.nn.silu, key=key)
         last = network.layers[-1]
         # Means spread over the residuals' range, weights and widths equal: components differ from the start.
         spread = jnp.linspace(-1.0, 1.0, _COMPONENTS)
@@ -43,27 +46,27 @@ class Conditional(eqx.Module):
         self.network = eqx.tree_at(lambda net: net.layers[-1], network, last)
         self.index = index
 
-    def mixture(self, y: Float[Array, " d"], r: Float[Array, " d"]) -> tuple[Array, Array, Array]:
+    def mixture(self, c: Float[Array, " c"], r: Float[Array, " d"]) -> tuple[Array, Array, Array]:
         """Log-weights, means and standard deviations; only the entries of r before i are looked at."""
         known = jnp.where(jnp.arange(len(r)) < self.index, r, 0.0)
-        logits, mean, raw = self.network(jnp.concatenate([y, known])).reshape(3, _COMPONENTS)
+        logits, mean, raw = self.network(jnp.concatenate([c, known])).reshape(3, _COMPONENTS)
         return jax.nn.log_softmax(logits), mean, jax.nn.softplus(raw) + _LEAST
 
-    def log_prob(self, y: Float[Array, " d"], r: Float[Array, " d"]) -> Float[Array, ""]:
-        """Log p(r_i | y, r_1, ..., r_(i-1))."""
-        weight, mean, std = self.mixture(y, r)
+    def log_prob(self, c: Float[Array, " c"], r: Float[Array, " d"]) -> Float[Array, ""]:
+        """Log p(r_i | c, r_1, ..., r_(i-1))."""
+        weight, mean, std = self.mixture(c, r)
         return jax.nn.logsumexp(weight + jax.scipy.stats.norm.logpdf(r[self.index], mean, std))
 
-    def sample(self, key: Array, y: Float[Array, " d"], r: Float[Array, " d"]) -> Float[Array, " d"]:
+    def sample(self, key: Array, c: Float[Array, " c"], r: Float[Array, " d"]) -> Float[Array, " d"]:
         """The residuals r with entry i drawn."""
-        weight, mean, std = self.mixture(y, r)
+        weight, mean, std = self.mixture(c, r)
         choice, noise = jax.random.split(key)
-        c = jax.random.categorical(choice, weight)
-        return r.at[self.index].set(mean[c] + std[c] * jax.random.normal(noise))
+        one = jax.random.categorical(choice, weight)
+        return r.at[self.index].set(mean[one] + std[one] * jax.random.normal(noise))
 
 
 class Surrogate(eqx.Module):
-    """p(y'|y) = prod_i p(r_i | y, r_1, ..., r_(i-1)) with y' = B (1, y) + s o r, in model space.
+    """p(y'|c) = prod_i p(r_i | c, r_1, ..., r_(i-1)) with y' = B (1, c) + s o r, in model space; c = y, or (y, u).
 
     B is a least-squares fit and s the spread of its residuals; each coordinate has a network of its own, so that one
     without noise, whose likelihood has no bound, does not drown the others' gradients.
@@ -71,11 +74,18 @@ class Surrogate(eqx.Module):
 
     linear: Float[Array, "e d"]
     scale: Float[Array, " d"]
+    # Mean and spread of the inputs, where there are any.
+    input_scale: tuple[Float[Array, " e"], Float[Array, " e"]] | None
     conditionals: Conditional | None
 
-    def __init__(self, y: np.ndarray, y_next: np.ndarray):
-        linear = np.linalg.lstsq(_with_one(y), y_next, rcond=None)[0]
-        spread = np.std(y_next - _with_one(y) @ linear, axis=0)
+    def __init__(self, data: Data):
+        self.input_scale = None
+        if data.u is not None:
+            spread = np.std(data.u, axis=0)
+            self.input_scale = jnp.asarray(data.u.mean(axis=0)), jnp.asarray(np.where(spread > 0, spread, 1.0))
+        y_next, context = data.x_next, _with_one(np.asarray(self.context(data.x, data.u)))
+        linear = np.linalg.lstsq(context, y_next, rcond=None)[0]
+        spread = np.std(y_next - context @ linear, axis=0)
         self.linear = jnp.asarray(linear)
         # A unit to measure residuals in, not a bound on them: where a linear map predicts a coordinate to rounding, its
         # own residuals are no unit.
@@ -84,30 +94,40 @@ class Surrogate(eqx.Module):
 
     def start(self, seed: int) -> Conditional:
         """One network a coordinate, with a leading axis of coordinates."""
-        dim = len(self.scale)
+        dim, context = len(self.scale), len(self.linear) - 1
         keys = jax.random.split(jax.random.key(seed), dim)
-        return eqx.filter_jit(eqx.filter_vmap(Conditional, in_axes=(None, 0, 0)))(dim, jnp.arange(dim), keys)
+        make = eqx.filter_jit(eqx.filter_vmap(Conditional, in_axes=(None, None, 0, 0)))
+        return make(dim, context, jnp.arange(dim), keys)
+
+    def context(self, y: Array | np.ndarray, u: Array | np.ndarray | None) -> Array:
+        """States, with their standardised inputs behind them."""
+        if self.input_scale is None:
+            return jnp.asarray(y)
+        mean, spread = self.input_scale
+        return jnp.concatenate([jnp.asarray(y), (jnp.asarray(u) - mean) / spread], axis=-1)
 
     def batch(self, data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What the networks learn from: states, residuals, weights."""
-        fitted = _with_one(data.x) @ np.asarray(self.linear)
-        return data.x, (data.x_next - fitted) / np.asarray(self.scale), data.weight
+        """What the networks learn from: contexts, residuals, weights."""
+        context = np.asarray(self.context(data.x, data.u))
+        fitted = _with_one(context) @ np.asarray(self.linear)
+        return context, (data.x_next - fitted) / np.asarray(self.scale), data.weight
 
     def with_networks(self, conditionals: Conditional) -> Surrogate:
         """The same with trained networks."""
         return eqx.tree_at(lambda s: s.conditionals, self, conditionals, is_leaf=lambda leaf: leaf is None)
 
-    def sample(self, key: Array, y: Float[Array, " d"]) -> Float[Array, " d"]:
+    def sample(self, key: Array, y: Float[Array, " d"], u: Float[Array, " e"] | None) -> Float[Array, " d"]:
         """One successor of one state."""
+        c = self.context(y, u)
         dynamic, static = eqx.partition(self.conditionals, eqx.is_array)
 
         def draw(r: Array, item: tuple) -> tuple[Array, None]:
             key, leaves = item
-            return eqx.combine(leaves, static).sample(key, y, r), None
+            return eqx.combine(leaves, static).sample(key, c, r), None
 
         start = jnp.zeros_like(y)
         r, _ = lax.scan(draw, start, (jax.random.split(key, len(y)), dynamic))
-        return self.linear[0] + y @ self.linear[1:] + self.scale * r
+        return self.linear[0] + c @ self.linear[1:] + self.scale * r
 
 
 def _with_one(y: np.ndarray) -> np.ndarray:
@@ -115,20 +135,28 @@ def _with_one(y: np.ndarray) -> np.ndarray:
 
 
 def surrogate_loss(conditional: Conditional, batch: tuple[Array, Array, Array]) -> Float[Array, ""]:
-    """Weighted mean of -log p(r_i | y, r_1, ...) for one coordinate; states and residuals of shape (B, d)."""
-    y, r, weight = batch
-    return -jnp.sum(weight * jax.vmap(conditional.log_prob)(y, r)) / jnp.sum(weight)
+    """Weighted mean of -log p(r_i | c, r_1, ...) for one coordinate; contexts (B, c) and residuals (B, d)."""
+    c, r, weight = batch
+    return -jnp.sum(weight * jax.vmap(conditional.log_prob)(c, r)) / jnp.sum(weight)
 
 
 @eqx.filter_jit
-def roll(surrogate: Surrogate, starts: Float[Array, "n d"], steps: int, key: Array) -> Float[Array, "n t d"]:
-    """Trajectories of `steps` transitions from the given starts."""
+def roll(
+    surrogate: Surrogate,
+    starts: Float[Array, "n d"],
+    steps: int,
+    key: Array,
+    inputs: Float[Array, "n k e"] | None = None,
+) -> Float[Array, "n t d"]:
+    """Trajectories of `steps` transitions from the given starts, each under its own inputs."""
 
-    def advance(y: Array, key: Array) -> tuple[Array, Array]:
-        after = jax.vmap(surrogate.sample)(jax.random.split(key, len(y)), y)
+    def advance(y: Array, at: tuple[Array, Array | None]) -> tuple[Array, Array]:
+        key, u = at
+        after = jax.vmap(surrogate.sample)(jax.random.split(key, len(y)), y, u)
         return after, after
 
-    _, later = lax.scan(advance, starts, jax.random.split(key, steps))
+    by_step = None if inputs is None else jnp.swapaxes(inputs, 0, 1)
+    _, later = lax.scan(advance, starts, (jax.random.split(key, steps), by_step))
     return jnp.concatenate([starts[:, None], jnp.swapaxes(later, 0, 1)], axis=1)
 
 

@@ -1,0 +1,1 @@
+"""Bayesian networks: joint densities whose conditionals are rational and whose factors cancel."""
