@@ -21,6 +21,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/queries.py $(ARGS)
 	$(BIN)/python benchmarks/linear_gaussian.py $(ARGS)
 	$(BIN)/python benchmarks/streaming.py $(ARGS)
+	$(BIN)/python benchmarks/hidden.py $(ARGS)
 	$(BIN)/python benchmarks/page.py
 
 format: $(STAMP)

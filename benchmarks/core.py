@@ -71,7 +71,7 @@ def our_loss(parts: Any, y: jax.Array, y_next: jax.Array) -> jax.Array:
 def our_propagate(parts: Any, start: jax.Array) -> jax.Array:
     """Coefficients of h after each step from given ones, normalisation included."""
     transition = sm.Transition(*parts)
-    return propagation.repeat(transition, start if start.ndim == 1 else pack(start), STEPS)
+    return propagation.run_from(transition, start if start.ndim == 1 else pack(start), STEPS + 1)[1:]
 
 
 def measure(function: Callable[..., Any], arguments: tuple, repeats: int) -> tuple[dict[str, float], Any]:

@@ -67,23 +67,27 @@ class DrivenTransition(Dynamics):
         kernel = self.coupling.kernel(self.phi, self.totals, self.some.kernel.background_mass, u)
         return eqx.tree_at(lambda t: (t.coupling.K, t.kernel), self.some, (self.coupling.K_at(u), kernel))
 
-    def under(self, u: ArrayLike) -> Transition:
+    def under(self, u: ArrayLike | None) -> Transition:
         """The same as an ordinary transition, checked."""
+        if u is None:
+            raise ValueError("Expected an input for a transition that depends on one, got none.")
         given = checks.inputs(u, self.features.dim)
         if given.ndim != 1:
             raise ValueError(f"Expected one input of shape ({self.features.dim},), got {given.shape}.")
         return _at(self, given)
 
-    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike) -> Float[Array, ...]:
+    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
         """Log p(x_next | x, u) for arrays of shape (..., d), (..., d) and (..., e); leading axes broadcast."""
+        if u is None:
+            raise ValueError("Expected an input for a transition that depends on one, got none.")
         x_next, x = checks.states(x_next, self.dim, "x_next"), checks.states(x, self.dim, "x")
         return _log_prob(self, x_next, x, checks.inputs(u, self.features.dim))
 
-    def mass(self, x: ArrayLike, u: ArrayLike) -> Float[Array, ...]:
+    def mass(self, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
         """The closed-form integral of p(. | x, u) for states (..., d) under one input (e,): one up to rounding."""
         return self.under(u).mass(x)
 
-    def sample(self, key: PRNGKeyArray, x: ArrayLike, u: ArrayLike) -> Float[Array, "... d"]:
+    def sample(self, key: PRNGKeyArray, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, "... d"]:
         """One exact draw of x' for each state in an array of shape (..., d), all under one input (e,)."""
         return self.under(u).sample(key, x)
 

@@ -61,6 +61,18 @@ class Dynamics(eqx.Module):
     def parameter_count(self) -> int:
         """Free numbers in the bases and the coupling."""
 
+    @abstractmethod
+    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
+        """Log p(x_next | x), under the inputs u where there are any."""
+
+    @abstractmethod
+    def mass(self, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
+        """The closed-form integral of p(. | x): one up to rounding."""
+
+    @abstractmethod
+    def sample(self, key: PRNGKeyArray, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, "... d"]:
+        """One exact draw of x' for each state."""
+
     @property
     def dim(self) -> int:
         """Number of coordinates d."""
@@ -128,11 +140,12 @@ class Transition(Dynamics):
         """Free numbers in the bases and the coupling."""
         return count_parameters(self.phi, self.psi, self.coupling)
 
-    def log_prob(self, x_next: ArrayLike, x: ArrayLike) -> Float[Array, ...]:
+    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
         """Log p(x_next | x) for arrays of shape (..., d); leading axes broadcast.
 
         -inf where x_next (or x) lies outside the domain; never NaN.
         """
+        _refuse_inputs(u)
         x_next = checks.states(x_next, self.dim, "x_next")
         x = checks.states(x, self.dim, "x")
         return _log_prob(self, x_next, x)
@@ -146,11 +159,12 @@ class Transition(Dynamics):
         log_g = self.g.log_value_inside
         return jnp.where(inside, log_g(y_next) + log_f - log_g(y), -jnp.inf)
 
-    def mass(self, x: ArrayLike) -> Float[Array, ...]:
+    def mass(self, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
         """The closed-form integral of p(. | x), one up to rounding, for states of shape (..., d).
 
         NaN outside the domain, where there is no conditional density.
         """
+        _refuse_inputs(u)
         x = checks.states(x, self.dim, "x")
         return _mass(self, x.reshape(-1, self.dim)).reshape(x.shape[:-1])
 
@@ -158,8 +172,9 @@ class Transition(Dynamics):
         """H with p(. | x) = g h for one known state in model space."""
         return self.kernel.form_from(self.psi, self.phi.evaluate(y))
 
-    def sample(self, key: PRNGKeyArray, x: ArrayLike) -> Float[Array, "... d"]:
+    def sample(self, key: PRNGKeyArray, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, "... d"]:
         """One exact draw of x' for each state in an array of shape (..., d)."""
+        _refuse_inputs(u)
         x = checks.states(x, self.dim, "x")
         flat = x.reshape(-1, self.dim)
         y, inside = _enter(self, flat)
@@ -170,6 +185,11 @@ class Transition(Dynamics):
                 f" (model space {self.phi.lower} to {self.phi.upper})."
             )
         return _sample(self, key, y).reshape(x.shape)
+
+
+def _refuse_inputs(u: ArrayLike | None) -> None:
+    if u is not None:
+        raise ValueError("Expected no input for a transition that was built without, got one.")
 
 
 def count_parameters(*parts: eqx.Module) -> int:

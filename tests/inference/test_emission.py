@@ -149,7 +149,9 @@ def test_what_does_not_fit_is_refused():
         (lambda: sm.LearnedSensor(sm.FullGaussianBasis(np.zeros((1, 1)), np.ones((1, 1, 1)))), "family of products"),
         (
             lambda: sm.MarkovProcess(
-                process.transition, process.initial, sensor=sm.LearnedSensor(sm.GaussianBasis(np.arange(4.0)[:, None], np.ones((4, 1))))
+                process.transition,
+                process.initial,
+                sensor=sm.LearnedSensor(sm.GaussianBasis(np.arange(4.0)[:, None], np.ones((4, 1)))),
             ),
             "multiple of the sensor's 4",
         ),

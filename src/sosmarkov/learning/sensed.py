@@ -258,7 +258,8 @@ def _scaled(trajectories: Any, observations: Any, weights: Any) -> tuple[Sensed,
     if not fits:
         raise ValueError(
             "Expected observations of shape (N, T, k), one reading for every state of every trajectory (NaN where"
-            f" there was none), for {len(lengths)} trajectories of {shape[1]} states at most, got {len(each)} of other shapes."
+            f" there was none), for {len(lengths)} trajectories of {shape[1]} states at most, got {len(each)} of other"
+            " shapes."
         )
     readings = np.full((*shape, dim), np.nan)
     for index, part in enumerate(each):
