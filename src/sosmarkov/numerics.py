@@ -5,6 +5,7 @@ wait for each other for ever, and the loops below are as fast at the sizes in us
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -12,6 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
+
+# What is called from everywhere is traced once for each shape; what it does stands in the caller's program as before.
+# Tracing is most of what a first call costs.
+traced_once = partial(jax.jit, inline=True)
 
 # --- symmetric matrices as vectors over unique pairs i <= j --------------------------------------
 
@@ -21,6 +26,7 @@ def pair_indices(n: int) -> tuple[np.ndarray, np.ndarray]:
     return np.triu_indices(n)
 
 
+@traced_once
 def pack(A: Float[Array, "*b n n"]) -> Float[Array, "*b p"]:
     """Coefficients of a quadratic form over unique pairs: A_ii, and A_ij + A_ji for i < j."""
     rows, columns = pair_indices(A.shape[-1])
@@ -28,6 +34,7 @@ def pack(A: Float[Array, "*b n n"]) -> Float[Array, "*b p"]:
     return jnp.where(rows == columns, 0.5, 1.0) * both
 
 
+@partial(traced_once, static_argnums=1)
 def unpack(values: Float[Array, "*b p"], n: int) -> Float[Array, "*b n n"]:
     """The symmetric matrix with these values at its unique pairs (integrals, not coefficients)."""
     rows, columns = pair_indices(n)
@@ -36,6 +43,7 @@ def unpack(values: Float[Array, "*b p"], n: int) -> Float[Array, "*b n n"]:
     return values[..., where]
 
 
+@partial(traced_once, static_argnums=1)
 def unpack_coefficients(values: Float[Array, "*b p"], n: int) -> Float[Array, "*b n n"]:
     """The symmetric matrix whose `pack` is this vector."""
     rows, columns = pair_indices(n)
@@ -82,8 +90,14 @@ class Quadrature(NamedTuple):
     values: Float[Array, "t d"]
 
 
-@jax.custom_jvp
+@traced_once
 def log_quadratic(A: Float[Array, "n n"], factor: Float[Array, "n r"], v: Float[Array, " n"]) -> Float[Array, ""]:
+    """Log v^T A v, A = F F^T: from the factor, so that nothing cancels; its gradient from A, which is smaller."""
+    return _log_quadratic(A, factor, v)
+
+
+@jax.custom_jvp
+def _log_quadratic(A: Float[Array, "n n"], factor: Float[Array, "n r"], v: Float[Array, " n"]) -> Float[Array, ""]:
     """log(v^T A v) for A = F F^T, computed as log ||F^T v||^2 so that it is never NaN.
 
     The derivative uses A itself, (v^T dA v + 2 v^T A dv) / v^T A v: a factor of a nearly singular
@@ -93,7 +107,7 @@ def log_quadratic(A: Float[Array, "n n"], factor: Float[Array, "n r"], v: Float[
     return jnp.log(jnp.sum((factor.T @ v) ** 2))
 
 
-@log_quadratic.defjvp
+@_log_quadratic.defjvp
 def _log_quadratic_jvp(primals, tangents):
     A, factor, v = primals
     dA, _, dv = tangents
@@ -105,6 +119,7 @@ def _log_quadratic_jvp(primals, tangents):
 # --- factors of positive (semi-)definite matrices -------------------------------------------------
 
 
+@traced_once
 def psd_factor(C: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """F with F F^T = C for a positive semi-definite C of any rank.
 
@@ -149,9 +164,14 @@ def _inverse_cholesky(T: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return both[:, n:]
 
 
-@jax.custom_vjp
+@traced_once
 def whitener(T: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Lower-triangular W with W T W^T = I for a positive definite T (the inverse Cholesky factor)."""
+    return _whitener(T)
+
+
+@jax.custom_vjp
+def _whitener(T: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return _inverse_cholesky(T)
 
 
@@ -168,9 +188,10 @@ def _whitener_backward(W, W_bar):
     return (0.5 * (T_bar + T_bar.T),)
 
 
-whitener.defvjp(_whitener_forward, _whitener_backward)
+_whitener.defvjp(_whitener_forward, _whitener_backward)
 
 
+@traced_once
 def inverse_root_near_identity(T: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """W with W T W^T = I up to O(||T - I||^4), for T that is the identity but for rounding."""
     X = T - jnp.eye(T.shape[0], dtype=T.dtype)
@@ -178,13 +199,18 @@ def inverse_root_near_identity(T: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return jnp.eye(T.shape[0], dtype=T.dtype) - 0.5 * X + 0.375 * X2 - 0.3125 * X2 @ X
 
 
-@jax.custom_jvp
+@traced_once
 def exp(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """The exponential of x <= 700, to rounding: x = k log 2 + r, e^x = 2^k (1 + r + r^2 / 2! + ...).
 
     On a CPU, XLA takes the exponential of doubles one by one; this is arithmetic alone, which it vectorises. Zero
     below -708, where normal doubles end.
     """
+    return _exp(x)
+
+
+@jax.custom_jvp
+def _exp(x: Array) -> Array:
     if x.dtype != jnp.float64:
         return jnp.exp(x)
     k = lax.round(x * math.log2(math.e), lax.RoundingMethod.TO_NEAREST_EVEN)
@@ -197,9 +223,9 @@ def exp(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     return jnp.where(x < -708.0, 0.0, series * lax.bitcast_convert_type(bits, jnp.float64))
 
 
-@exp.defjvp
+@_exp.defjvp
 def _exp_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    value = exp(*primals)
+    value = _exp(*primals)
     return value, value * tangents[0]
 
 

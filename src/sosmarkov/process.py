@@ -31,6 +31,9 @@ from sosmarkov.sensors import Sensor
 from sosmarkov.transforms import Transform
 from sosmarkov.transition import Dynamics, Transition
 
+# Where beliefs start: one of the process, a form h_0, or a known state.
+Start = Belief | Form | ArrayLike
+
 
 class MarkovProcess(eqx.Module):
     """A Markov process in rational-factor form.
@@ -50,12 +53,7 @@ class MarkovProcess(eqx.Module):
     sensor: LearnedSensor | None
 
     def __init__(
-        self,
-        transition: Dynamics,
-        initial: Belief | Form | ArrayLike,
-        *,
-        sensor: LearnedSensor | None = None,
-        history: Any = None,
+        self, transition: Dynamics, initial: Start, *, sensor: LearnedSensor | None = None, history: Any = None
     ):
         self.transition = transition
         self.initial = self._start(initial)
@@ -89,9 +87,7 @@ class MarkovProcess(eqx.Module):
             raise ValueError("Expected a process with inputs, got one that was built without.")
         return MarkovProcess(self.transition.under(u), self.initial, history=self.history)
 
-    def propagate(
-        self, steps: int, *, initial: Belief | Form | ArrayLike | None = None, inputs: ArrayLike | None = None
-    ) -> Beliefs:
+    def propagate(self, steps: int, *, initial: Start | None = None, inputs: ArrayLike | None = None) -> Beliefs:
         """Beliefs at steps 0 to `steps`, exactly, by one compiled scan.
 
         p_(k+1)(x') = int p(x' | x) p_k(x) dx is a linear map on the coefficients of h_k.
@@ -109,7 +105,7 @@ class MarkovProcess(eqx.Module):
             return Beliefs(start, self.transition, jnp.zeros((0, size)))
         return Beliefs(start, self.transition, propagation.propagate(self.transition, start, steps, inputs))
 
-    def belief_at(self, k: int, *, initial: Belief | Form | ArrayLike | None = None) -> Belief:
+    def belief_at(self, k: int, *, initial: Start | None = None) -> Belief:
         """The belief at one step, however far, at a cost that grows with log k (with k, where time has a period)."""
         k = checks.count(k, "k")
         start = self._start(initial)
@@ -127,7 +123,7 @@ class MarkovProcess(eqx.Module):
         count: int,
         steps: int,
         *,
-        initial: Belief | Form | ArrayLike | None = None,
+        initial: Start | None = None,
         inputs: ArrayLike | None = None,
     ) -> Float[Array, "n k d"]:
         """Independent trajectories x_0, ..., x_steps under the same inputs, exact draws (count, steps + 1, d)."""
@@ -175,7 +171,7 @@ class MarkovProcess(eqx.Module):
         observations: ArrayLike,
         *,
         sensor: Sensor | LearnedSensor | None = None,
-        initial: Belief | Form | ArrayLike | None = None,
+        initial: Start | None = None,
         inputs: ArrayLike | None = None,
     ) -> FilterResult:
         """Beliefs given the readings so far, exactly, and the evidence.
@@ -201,7 +197,7 @@ class MarkovProcess(eqx.Module):
         observations: ArrayLike,
         *,
         sensor: Sensor | LearnedSensor | None = None,
-        initial: Belief | Form | ArrayLike | None = None,
+        initial: Start | None = None,
         inputs: ArrayLike | None = None,
     ) -> SmoothResult:
         """Beliefs given all readings, before and after, exactly; `sample` draws whole trajectories.
@@ -215,7 +211,7 @@ class MarkovProcess(eqx.Module):
             return emission.smooth_emitted(self._steady, self._own_start(initial), readings, sensor)
         return smoothing.smooth_observations(self.transition, self._start(initial), readings, sensor, inputs)
 
-    def predict(self, belief: Belief | Form | ArrayLike, *, u: ArrayLike | None = None) -> Belief:
+    def predict(self, belief: Start, *, u: ArrayLike | None = None) -> Belief:
         """The belief one step later, under the input u: `propagate` for a single step, at constant cost."""
         if self.transition.features is not None and u is None:
             raise ValueError("Expected an input u to predict under, or the time in a period, got none.")
@@ -226,7 +222,7 @@ class MarkovProcess(eqx.Module):
         """The belief after one reading of its state, and the log of how likely the reading was."""
         return filtering.update(self._start(belief), sensor.check(observation, "observation"), sensor)
 
-    def advance(self, belief: Belief | Form | ArrayLike, observation: ArrayLike) -> Updated:
+    def advance(self, belief: Start, observation: ArrayLike) -> Updated:
         """The belief one step later, given what the learned sensor reads there: `predict` and `update` in one."""
         if self.sensor is None:
             raise ValueError("Expected a process with a learned sensor, got none. Use predict, then update.")
@@ -247,7 +243,7 @@ class MarkovProcess(eqx.Module):
         """Relaxation times in steps: -1 / log|lambda_i| of the largest eigenvalues after the first."""
         return stationary.timescales(self._steady, checks.count(count, "count", 1))
 
-    def mixing_time(self, tolerance: float, *, initial: Belief | Form | ArrayLike | None = None) -> int:
+    def mixing_time(self, tolerance: float, *, initial: Start | None = None) -> int:
         """Steps after which the belief is within `tolerance` of the stationary one, in total variation.
 
         From a bound on the coefficients (the trace distance), so never too few.
@@ -272,7 +268,7 @@ class MarkovProcess(eqx.Module):
         upper: ArrayLike,
         steps: int,
         *,
-        initial: Belief | Form | ArrayLike | None = None,
+        initial: Start | None = None,
         inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
         """P(x_1, ..., x_k all in the box) for k = 1, ..., steps, shape (steps,)."""
@@ -286,7 +282,7 @@ class MarkovProcess(eqx.Module):
         upper: ArrayLike,
         steps: int,
         *,
-        initial: Belief | Form | ArrayLike | None = None,
+        initial: Start | None = None,
         inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
         """P(x_k is the first of x_1, x_2, ... outside the box) for k = 1, ..., steps: the first-exit time."""
@@ -300,7 +296,7 @@ class MarkovProcess(eqx.Module):
         steps: int,
         *,
         avoid: tuple[ArrayLike, ArrayLike] | None = None,
-        initial: Belief | Form | ArrayLike | None = None,
+        initial: Start | None = None,
         inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
         """P(one of x_1, ..., x_k in the box) for k = 1, ..., steps, shape (steps,).
@@ -316,7 +312,7 @@ class MarkovProcess(eqx.Module):
         return safety.reach(self.transition, self._start(initial), target, shunned, steps, inputs)
 
     def mean_first_passage(
-        self, lower: ArrayLike, upper: ArrayLike, *, initial: Belief | Form | ArrayLike | None = None
+        self, lower: ArrayLike, upper: ArrayLike, *, initial: Start | None = None
     ) -> Float[Array, ""]:
         """E[min {k >= 0: x_k in the box}], in steps, by one linear solve."""
         box = safety.Box(lower, upper, self.dim)
@@ -353,7 +349,7 @@ class MarkovProcess(eqx.Module):
             raise ValueError("Expected a sensor, or a process that learned one (fit with observations), got neither.")
         return found
 
-    def _own_start(self, initial: Belief | Form | ArrayLike | None) -> ProductBelief:
+    def _own_start(self, initial: Start | None) -> ProductBelief:
         """The initial belief a learned sensor's first reading belongs to."""
         if initial is not None or not isinstance(self.initial, ProductBelief):
             raise ValueError(
@@ -368,7 +364,7 @@ class MarkovProcess(eqx.Module):
             raise ValueError(f"Expected one reading a row, at least one, got an array of shape {readings.shape}.")
         return readings
 
-    def _start(self, initial: Belief | Form | ArrayLike | None) -> Belief:
+    def _start(self, initial: Start | None) -> Belief:
         if initial is None:
             return self.initial
         if isinstance(initial, Form):

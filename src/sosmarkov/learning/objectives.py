@@ -104,13 +104,13 @@ def present_or(y: Float[Array, "*b d"], weight: Float[Array, "*b"], basis: Basis
     return jnp.where(weight[..., None] > 0, y, lax.stop_gradient(basis.interior_point()))
 
 
-def transition_loss(parameters: Parameters, batch: tuple[Array, Array, Array, Array | None]) -> Float[Array, ""]:
-    """-log p(y' | y), weighted mean over pairs (y, y', weight, u) of shapes (B, d), (B, d), (B,), (B, e)."""
+def transition_loss(parameters: Parameters, batch: tuple[Array, ...]) -> Float[Array, ""]:
+    """-log p(y' | y), weighted mean over pairs (y, y', weight) or (y, y', weight, u), u the inputs, shape (B, e)."""
     transition, _ = realise(parameters)
     return _transition_loss(transition, *batch)
 
 
-def _transition_loss(dynamics: Dynamics, y: Array, y_next: Array, weight: Array, u: Array | None) -> Array:
+def _transition_loss(dynamics: Dynamics, y: Array, y_next: Array, weight: Array, u: Array | None = None) -> Array:
     y, y_next = (present_or(states, weight, dynamics.phi) for states in (y, y_next))
 
     def log_prob(y_next: Array, y: Array, u: Array | None) -> Array:
@@ -177,16 +177,17 @@ def belief_log_probs(
     return jnp.swapaxes(jnp.concatenate([at_start[None], later]), 0, 1)
 
 
-def belief_loss(parameters: Parameters, batch: tuple[Array, Array, Array | None], weight: float) -> Float[Array, ""]:
+def belief_loss(parameters: Parameters, batch: tuple[Array, ...], weight: float) -> Float[Array, ""]:
     """-log p_k(y_k), weighted mean over trajectories and k, plus `weight` times a transition loss along them.
 
     Args:
         parameters: What is trained.
         batch: Trajectories of shape (B, T, d), the weight of each of their states, (B, T), zero where missing, and
-            the inputs of their steps, (B, T - 1, e), or None.
+            the inputs of their steps, (B, T - 1, e), where there are any.
         weight: Of the transition loss, taken on one pair a trajectory, weighted by the product of its states'.
     """
-    trajectories, present, inputs = batch
+    trajectories, present, *rest = batch
+    inputs = rest[0] if rest else None
     transition, start = realise(parameters)
     loss = weighted_mean(-belief_log_probs(transition, start, trajectories, present, inputs), present)
     count, length, _ = trajectories.shape

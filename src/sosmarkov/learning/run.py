@@ -49,7 +49,7 @@ class BeliefLoss(NamedTuple):
 
     weight: float
 
-    def __call__(self, parameters: Parameters, batch: tuple[Array, Array, Array | None]) -> Array:
+    def __call__(self, parameters: Parameters, batch: tuple[Array, ...]) -> Array:
         """The loss of a batch of trajectories."""
         return belief_loss(parameters, batch, self.weight)
 
@@ -242,7 +242,7 @@ class _Score:
         self._whole = _whole(model, horizon) if len(data.trajectories) else None
         self._shift = {"transitions": np.average(forward(jnp.asarray(data.x_next))[1], weights=data.weight)}
         if len(data.trajectories):
-            states, present, _ = _whole(data, horizon)
+            states, present = _whole(data, horizon)[:2]
             self._shift["beliefs"] = np.average(forward(jnp.asarray(states))[1], weights=present)
 
     def __call__(self, stacked: Parameters) -> dict[str, float]:
@@ -252,14 +252,14 @@ class _Score:
         return {name: float(shift - np.mean(v)) for (name, shift), v in zip(self._shift.items(), losses, strict=True)}
 
 
-def _pairs(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    return data.x, data.x_next, data.weight, data.u
+def _pairs(data: Data) -> tuple[np.ndarray, ...]:
+    return data.x, data.x_next, data.weight, *(() if data.u is None else (data.u,))
 
 
-def _whole(data: Data, horizon: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """States, presence and inputs up to the horizon."""
-    inputs = None if data.inputs is None else data.inputs[:, :horizon]
-    return data.trajectories[:, : horizon + 1], data.present[:, : horizon + 1], inputs
+def _whole(data: Data, horizon: int) -> tuple[np.ndarray, ...]:
+    """States, presence, and inputs where there are any, up to the horizon."""
+    inputs = () if data.inputs is None else (data.inputs[:, :horizon],)
+    return data.trajectories[:, : horizon + 1], data.present[:, : horizon + 1], *inputs
 
 
 def _mapping(function: Callable[[Array], Any]) -> Callable[[np.ndarray], np.ndarray]:
