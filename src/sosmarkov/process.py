@@ -55,9 +55,8 @@ class MarkovProcess(eqx.Module):
     def __init__(
         self, transition: Dynamics, initial: Start, *, sensor: LearnedSensor | None = None, history: Any = None
     ):
-        self.transition = transition
+        self.transition, self.sensor = transition, sensor
         self.initial = self._start(initial)
-        self.sensor = sensor
         if sensor is not None:
             require_rank(sensor, self._steady)
         self.history = history
