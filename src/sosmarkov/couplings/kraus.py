@@ -75,21 +75,26 @@ class Kraus(Coupling):
         """
         L_A = self.factor
         M = gram(L_A, E, self.K.shape[1])
-
-        def total(K: Array) -> Array:
-            return jnp.einsum("imr,mk,jkr->ij", K, M, K)
-
-        K = jnp.einsum("ij,jmr->imr", whitener(total(self.K)), self.K)
-        left = jnp.zeros(())
-        for _ in range(2):
-            # T of the corrected K is the identity for all parameters: the correction is rounding,
-            # a constant to differentiation.
-            near_identity = lax.stop_gradient(total(K))
-            left = jnp.max(jnp.abs(near_identity - jnp.eye(len(near_identity))))
-            K = jnp.einsum("ij,jmr->imr", inverse_root_near_identity(near_identity), K)
+        K, left = whitened(self.K, M)
         return KrausKernel(
             g=SquaredForm(phi, L_A), K=K, residual=left, background=self.background, background_mass=M[-1, -1]
         )
+
+
+def whitened(K: Float[Array, "n m r"], M: Float[Array, "m m"]) -> tuple[Float[Array, "n m r"], Float[Array, ""]]:
+    """W K with sum_r (W K_r) M (W K_r)^T = I, and what the last correction still changed."""
+
+    def total(K: Array) -> Array:
+        return jnp.einsum("imr,mk,jkr->ij", K, M, K)
+
+    K, left = jnp.einsum("ij,jmr->imr", whitener(total(K)), K), jnp.zeros(())
+    for _ in range(2):
+        # T of the corrected K is the identity for all parameters: the correction is rounding,
+        # a constant to differentiation.
+        near_identity = lax.stop_gradient(total(K))
+        left = jnp.max(jnp.abs(near_identity - jnp.eye(len(near_identity))))
+        K = jnp.einsum("ij,jmr->imr", inverse_root_near_identity(near_identity), K)
+    return K, left
 
 
 def gram(L_A: Float[Array, "n n"], E: Float[Array, "p q"], m: int) -> Float[Array, "m m"]:

@@ -9,14 +9,15 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Float
 
 from sosmarkov import checks
 from sosmarkov.bases import Basis
 from sosmarkov.checks import ArrayLike
 from sosmarkov.couplings.base import raw_triangle, require_share, triangle
-from sosmarkov.numerics import Scaled, Signed, inverse_root_near_identity, pack, whitener
+from sosmarkov.couplings.kraus import whitened
+from sosmarkov.numerics import Scaled, Signed, pack
 
 
 class Conditional(eqx.Module):
@@ -89,18 +90,7 @@ class Conditional(eqx.Module):
         As in the Kraus coupling: int G f dx is then ||w_1 (x) ... (x) w_P||^2 = prod_j g_j, for every value of the
         parents. What rounding leaves is removed by evaluating the sum again for the result and correcting.
         """
-        K = self.K.reshape(-1, *self.K.shape[-2:])
-
-        def total(K: Array) -> Array:
-            return jnp.einsum("imr,jmr->ij", jnp.einsum("imr,mk->ikr", K, M), K)
-
-        K = jnp.einsum("ij,jmr->imr", whitener(total(K)), K)
-        residual = jnp.zeros(())
-        for _ in range(2):
-            # The identity for all parameters: the correction is rounding, a constant to differentiation.
-            near_identity = lax.stop_gradient(total(K))
-            residual = jnp.max(jnp.abs(near_identity - jnp.eye(len(near_identity))))
-            K = jnp.einsum("ij,jmr->imr", inverse_root_near_identity(near_identity), K)
+        K, residual = whitened(self.K.reshape(-1, *self.K.shape[-2:]), M)
         return ConditionalKernel(
             self.psi, self.phi, K.reshape(self.K.shape), self.factors, M[-1, -1], residual, self.background
         )
