@@ -113,6 +113,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     parser.add_argument("--count", type=int, default=1000, help="trajectories to learn from")
     parser.add_argument("--size", type=int, default=20, help="basis functions")
     parser.add_argument("--steps", type=int, default=1200, help="training steps")
+    parser.add_argument("--objective", default=None, help="what training is for, as `sm.fit` takes it")
     parser.add_argument("--rounds", type=int, default=150, help="steps of the plan's gradient ascent")
     parser.add_argument("--draws", type=int, default=100_000, help="trajectories of the process to try the plan on")
     parser.add_argument("--runs", type=int, default=2000, help="runs of the simulator to try the plan on")
@@ -121,7 +122,8 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     begin = time.perf_counter()
     states, torques = simulate(options.count, 0)
     # Boxes are closed form for axis-aligned functions.
-    process = sm.fit(states, inputs=torques, basis="gaussian", size=options.size, steps=options.steps, members=1)
+    settings = {"basis": "gaussian", "size": options.size, "steps": options.steps, "objective": options.objective}
+    process = sm.fit(states, inputs=torques, members=1, **settings)
     print(f"learned from {options.count} trajectories in {time.perf_counter() - begin:.0f} s")
     begin = time.perf_counter()
     planned = plan(process, options.rounds)
