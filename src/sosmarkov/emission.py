@@ -117,7 +117,7 @@ class LearnedSensor(eqx.Module):
     def push_from(self, transition: Transition, y: Float[Array, " d"], seen: Emitted) -> Float[Array, " q"]:
         """The same from a known state, in model space."""
         kernel = _kraus(transition)
-        w = kernel.g.factor.T @ transition.phi.evaluate(y).scaled().values
+        w = kernel.g.root_of(transition.phi.evaluate(y)).values
         inner = jnp.einsum("n,nmar->mar", w / jnp.sqrt(w @ w), self.split(kernel.K))
         C, share = pack(jnp.einsum("mar,ab,kbr->mk", inner, seen.N, inner)), self._background(kernel)
         return ((1.0 - share) * C).at[-1].add(share * seen.broad / kernel.background_mass)
@@ -147,9 +147,8 @@ class LearnedSensor(eqx.Module):
         """Log p(y', o' | y), the states in model space."""
         kernel, seen = _kraus(transition), self.emitted(observation)
         phi, psi = transition.phi.evaluate(y), transition.psi.evaluate(y_next)
-        left, right = phi.scaled(), psi.scaled()
-        w = kernel.g.factor.T @ left.values
-        inner = jnp.einsum("n,nmar,m->ar", w, self.split(kernel.K), right.values)
+        left, right = kernel.g.root_of(phi), psi.scaled()
+        inner = jnp.einsum("n,nmar,m->ar", left.values, self.split(kernel.K), right.values)
         log_f = jnp.log(jnp.einsum("ar,ab,br->", inner, seen.N, inner)) + 2.0 * (left.log_scale + right.log_scale)
         log_g = transition.g.log_value_inside
         share = self._background(kernel)

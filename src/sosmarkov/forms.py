@@ -20,7 +20,7 @@ from sosmarkov import checks
 from sosmarkov.bases import Basis, GaussianBasis, Terms, require_compatible
 from sosmarkov.bases.beta import BetaBasis
 from sosmarkov.checks import ArrayLike
-from sosmarkov.numerics import Signed, log_quadratic, pack, psd_factor
+from sosmarkov.numerics import Scaled, Signed, log_quadratic, pack, psd_factor
 
 
 class Form(eqx.Module):
@@ -125,6 +125,11 @@ class SquaredForm(Form):
     def coefficients(self) -> Float[Array, " p"]:
         """C over unique pairs."""
         return pack(self.matrix)
+
+    def root_of(self, f: Signed) -> Scaled:
+        """F^T f, whose squared norm the form is."""
+        values, log_scale = f.scaled()
+        return Scaled(self.factor.T @ values, log_scale)
 
     def log_value_of(self, f: Signed) -> Float[Array, ""]:
         """Log ||F^T f||^2."""

@@ -115,6 +115,15 @@ def mix_last(form: Form, share: float, height: Float[Array, ""]) -> Form:
     return SquaredForm(form.basis, jnp.concatenate([math.sqrt(1.0 - share) * form.factor, last], axis=1))
 
 
+def require_rank(n: int, m: int, rank: int) -> None:
+    """Refuse a K of shape (n, m, R) that no matrix can normalise."""
+    if m * rank < n:
+        raise ValueError(
+            f"Expected m * R >= n so that the kernel can be normalised, got n = {n}, m = {m}, R = {rank}."
+            f" Use a rank R of at least {-(-n // m)}."
+        )
+
+
 def require_share(background: float) -> float:
     """A background share, or a ValueError."""
     if not 0.0 <= background < 1.0:

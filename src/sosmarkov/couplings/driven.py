@@ -19,10 +19,10 @@ from jaxtyping import Float
 from sosmarkov import checks
 from sosmarkov.bases import Basis
 from sosmarkov.checks import ArrayLike
-from sosmarkov.couplings.base import Kernel, raw_triangle, require_share, triangle
+from sosmarkov.couplings.base import Kernel, raw_triangle, require_rank, require_share, triangle
 from sosmarkov.couplings.kraus import Kraus
 from sosmarkov.forms import SquaredForm
-from sosmarkov.numerics import Scaled, Signed, inverse_root_near_identity, pack, unpack, whitener
+from sosmarkov.numerics import Signed, inverse_root_near_identity, pack, unpack, whitener
 
 
 class Features(eqx.Module):
@@ -178,11 +178,7 @@ class Driven(eqx.Module):
         self.features, self.background = features, require_share(background)
         self.K = checks.parameter(K, "K", (features.count, None, None, None))
         _, n, m, rank = self.K.shape
-        if m * rank < n:
-            raise ValueError(
-                f"Expected m * R >= n so that the kernel can be normalised, got n = {n}, m = {m}, R = {rank}."
-                f" Use a rank R of at least {-(-n // m)}."
-            )
+        require_rank(n, m, rank)
         self.raw_factor = raw_triangle(np.eye(n) if factor is None else factor, n, "factor")
 
     @property
@@ -235,23 +231,19 @@ class DrivenKernel(Kernel):
     background: float = eqx.field(static=True)
     background_mass: Float[Array, ""]
 
-    def _w(self, phi: Signed) -> Scaled:
-        at_x = phi.scaled()
-        return Scaled(self.g.factor.T @ at_x.values, at_x.log_scale)
-
     def _seen(self, w: Float[Array, " n"]) -> Float[Array, "m r"]:
         """K(u)^T S^T w."""
         return jnp.einsum("j,jmr->mr", self.b, jnp.einsum("n,jnmr->jmr", self.S.T @ w, self.K))
 
     def own_log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
         """Log sum_r (w^T S K_r psi)^2."""
-        left, right = self._w(phi), psi.scaled()
+        left, right = self.g.root_of(phi), psi.scaled()
         inner = jnp.einsum("mr,m->r", self._seen(left.values), right.values)
         return jnp.log(jnp.sum(inner**2)) + 2.0 * (left.log_scale + right.log_scale)
 
     def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
         """w^T S (sum_r K_r M K_r^T) S^T w / w^T w."""
-        w = self._w(phi).values
+        w = self.g.root_of(phi).values
         inner = self._seen(w)
         return jnp.einsum("mr,mk,kr->", inner, unpack(M, self.K.shape[2]), inner) / (w @ w)
 
@@ -269,5 +261,5 @@ class DrivenKernel(Kernel):
 
     def own_form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
         """The factor K(u)^T S^T w / ||w||: rank R."""
-        w = self._w(phi).values
+        w = self.g.root_of(phi).values
         return SquaredForm(psi, self._seen(w / jnp.sqrt(w @ w)))

@@ -13,10 +13,9 @@ from jaxtyping import Float
 from sosmarkov import checks
 from sosmarkov.bases import Basis
 from sosmarkov.checks import ArrayLike
-from sosmarkov.couplings.base import Coupling, Kernel, raw_triangle, require_share, triangle
+from sosmarkov.couplings.base import Coupling, Kernel, raw_triangle, require_rank, require_share, triangle
 from sosmarkov.forms import SquaredForm
 from sosmarkov.numerics import (
-    Scaled,
     Signed,
     inverse_root_near_identity,
     pack,
@@ -49,11 +48,7 @@ class Kraus(Coupling):
         self.background = require_share(background)
         self.K = checks.parameter(K, "K", (None, None, None))
         n, m, rank = self.K.shape
-        if m * rank < n:
-            raise ValueError(
-                f"Expected m * R >= n so that the kernel can be normalised, got n = {n}, m = {m}, R = {rank}."
-                f" Use a rank R of at least {-(-n // m)}."
-            )
+        require_rank(n, m, rank)
         self.raw_factor = raw_triangle(np.eye(n) if factor is None else factor, n, "factor")
 
     @property
@@ -116,19 +111,15 @@ class KrausKernel(Kernel):
     background: float = eqx.field(static=True)
     background_mass: Float[Array, ""]
 
-    def _w(self, phi: Signed) -> Scaled:
-        at_x = phi.scaled()
-        return Scaled(self.g.factor.T @ at_x.values, at_x.log_scale)
-
     def own_log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
         """Log sum_r (w^T K_r psi)^2."""
-        left, right = self._w(phi), psi.scaled()
+        left, right = self.g.root_of(phi), psi.scaled()
         inner = jnp.einsum("n,nmr,m->r", left.values, self.K, right.values)
         return jnp.log(jnp.sum(inner**2)) + 2.0 * (left.log_scale + right.log_scale)
 
     def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
         """w^T (sum_r K_r M K_r^T) w / w^T w."""
-        w = self._w(phi).values
+        w = self.g.root_of(phi).values
         inner = jnp.einsum("n,nmr->mr", w, self.K)
         return jnp.einsum("mr,mk,kr->", inner, unpack(M, self.K.shape[1]), inner) / (w @ w)
 
@@ -146,5 +137,5 @@ class KrausKernel(Kernel):
 
     def own_form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
         """The factor (K_r^T w)_r / ||w||: rank R."""
-        w = self._w(phi).values
+        w = self.g.root_of(phi).values
         return SquaredForm(psi, jnp.einsum("n,nmr->mr", w / jnp.sqrt(w @ w), self.K))

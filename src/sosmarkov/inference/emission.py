@@ -168,7 +168,7 @@ def _next(
     y, _ = to_model(transition.transform, x)
 
     def form(y: Array) -> SquaredForm:
-        w = transition.g.factor.T @ transition.phi.evaluate(y).scaled().values  # type: ignore[attr-defined]
+        w = transition.g.root_of(transition.phi.evaluate(y)).values  # type: ignore[attr-defined]
         factor = jnp.einsum("n,nmar,ab->mbr", w / jnp.sqrt(w @ w), K, root[0]).reshape(K.shape[1], -1)
         if share > 0:
             far = jnp.zeros((K.shape[1], 1)).at[-1, 0].set(jnp.sqrt(share / kernel.background_mass) * root[1])

@@ -6,6 +6,8 @@ states: then f(y, y') = p(y, y') / g(y'), which at a component's mean nu is w N(
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,7 +22,7 @@ from sosmarkov.learning.objectives import BROAD
 FAMILIES = ("gaussian", "gaussian-full", "beta", "exponential", "monomial", "fourier")
 COUPLINGS = ("kraus", "paired", "linear")
 # What the broad functions of a background weigh at the start, beside the mean of the others.
-_BROAD_WEIGHT = 0.01
+BROAD_WEIGHT = 0.01
 
 
 def model_space(basis: str | Basis) -> str:
@@ -73,7 +75,7 @@ def start_transition(
     """
     _require_known(basis, coupling)
     if features is not None and u is not None:
-        return _start_driven(y, y_next, basis, size, rank, background, seed, features, u)
+        return _start_driven(y, y_next, Wanted(basis, size, rank, background, seed), features, u)
     start = {"kraus": _start_kraus, "paired": _start_paired, "linear": _start_linear}[coupling]
     return start(y, y_next, basis, size, rank, background, seed)
 
@@ -102,43 +104,40 @@ def _start_kraus(
     phi carries g, a factor of every belief, so it has to cover the last states too, which are nobody's
     predecessor. With random signs cross terms cancel on average: f starts near sum_ik J_ik phi_i^2 psi_k^2.
     """
-    phi, psi, K, factor = kraus_parts(y, y_next, basis, size, rank, background, seed, np.ones((len(y), 1)))
+    wanted = Wanted(basis, size, rank, background, seed)
+    phi, psi, K, factor = kraus_parts(y, y_next, wanted, np.ones((len(y), 1)))
     return phi, psi, Kraus(K[0], factor, background=background)
 
 
+class Wanted(NamedTuple):
+    """What a Kraus start is asked to be; see `start_transition`."""
+
+    basis: str | Basis
+    size: int
+    rank: int
+    background: float
+    seed: int
+
+
 def _start_driven(
-    y: np.ndarray,
-    y_next: np.ndarray,
-    basis: str | Basis,
-    size: int,
-    rank: int,
-    background: float,
-    seed: int,
-    features: Features,
-    u: np.ndarray,
+    y: np.ndarray, y_next: np.ndarray, wanted: Wanted, features: Features, u: np.ndarray
 ) -> tuple[Basis, Basis, Driven]:
     """K_j from the co-occurrence where feature j is at work; the same for all where features may have any sign."""
     weights = np.asarray(jax.jit(jax.vmap(features))(jnp.asarray(u)))
     if isinstance(features, Network):
-        phi, psi, K, factor = kraus_parts(y, y_next, basis, size, rank, background, seed, np.ones((len(y), 1)))
-        noise = np.random.default_rng(seed).normal(size=(features.count - 1, *K.shape[1:]))
+        phi, psi, K, factor = kraus_parts(y, y_next, wanted, np.ones((len(y), 1)))
+        noise = np.random.default_rng(wanted.seed).normal(size=(features.count - 1, *K.shape[1:]))
         K = np.concatenate([K, 0.1 * np.sqrt(np.mean(K**2)) * noise])
     else:
-        phi, psi, K, factor = kraus_parts(y, y_next, basis, size, rank, background, seed, weights)
-    return phi, psi, Driven(features, K, factor, background=background)
+        phi, psi, K, factor = kraus_parts(y, y_next, wanted, weights)
+    return phi, psi, Driven(features, K, factor, background=wanted.background)
 
 
 def kraus_parts(
-    y: np.ndarray,
-    y_next: np.ndarray,
-    basis: str | Basis,
-    size: int,
-    rank: int,
-    background: float,
-    seed: int,
-    weights: np.ndarray,
+    y: np.ndarray, y_next: np.ndarray, wanted: Wanted, weights: np.ndarray
 ) -> tuple[Basis, Basis, np.ndarray, np.ndarray]:
     """phi, psi, one K for each column of weights (N, J) of the pairs, with the same signs, and the factor of A."""
+    basis, size, rank, background, seed = wanted
     rng = np.random.default_rng(seed)
     full = basis == "gaussian-full"
     states = np.concatenate([y, y_next])
@@ -152,7 +151,7 @@ def kraus_parts(
     joint = np.einsum("pj,pc,pe->jce", shares, ahead, behind)
     # Every pair keeps a little: a coefficient at zero has no gradient of its sign.
     joint = 0.98 * joint + 0.02 * joint.sum(2)[:, :, None] * joint.sum(1)[:, None]
-    scale = np.sqrt(joint / _density_at(before, after.means))
+    scale = np.sqrt(joint / density_at(before, after.means))
     signs = rng.choice([-1.0, 1.0], size=(size, size, rank))
     K = scale[..., None] * signs / np.sqrt(rank) * (1.0 + 0.1 * rng.normal(size=(size, size, rank)))
     K = np.einsum("ic,gcer,je->gijr", B, K, B_next)
@@ -162,7 +161,7 @@ def kraus_parts(
     ties = 0.01 * np.sqrt(np.mean(K**2)) * rng.normal(size=(count, count, rank))
     factor = _factor(B, before.weights)
     if len(B) < count:
-        factor = _padded(factor)
+        factor = padded(factor)
         K = np.pad(K, ((0, 0), (0, 1), (0, 1), (0, 0)))
     return phi, psi, K + ties, factor
 
@@ -176,7 +175,7 @@ def _start_paired(
         noise = np.tril(np.random.default_rng(seed).normal(size=(size, size)), -1)
         return basis, basis, Paired(np.eye(size) + 0.05 * noise, background=background)
     before, after = fit_halves(y, y_next, size, basis == "gaussian-full", seed)
-    weights = before.weights / _density_at(before, after.means)
+    weights = before.weights / density_at(before, after.means)
     if basis in SPREAD:
         d = y.shape[1]
         pairs = Mixture(
@@ -191,7 +190,7 @@ def _start_paired(
     noise = np.tril(np.random.default_rng(seed).normal(size=factor.shape), -1)
     factor = factor + 0.05 * np.sqrt(np.mean(np.diag(factor) ** 2)) * noise
     if background > 0 and len(B) == size:
-        factor = _padded(factor)
+        factor = padded(factor)
     return phi, psi, Paired(factor, background=background)
 
 
@@ -206,7 +205,7 @@ def _start_linear(
     phi, psi = local_basis(basis, before, 1), local_basis(basis, after, 1)
     weights, integrals = before.weights, _integrals(phi)
     if background > 0:
-        weights = np.append(weights, _BROAD_WEIGHT * weights.mean())
+        weights = np.append(weights, BROAD_WEIGHT * weights.mean())
         integrals = _integrals(phi.with_broad(BROAD))
     return phi, psi, Linear(weights / np.asarray(integrals), background=background)
 
@@ -234,19 +233,22 @@ def _factor(B: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.linalg.cholesky(matrix + 1e-3 * np.trace(matrix) / len(matrix) * np.eye(len(matrix)))
 
 
-def _padded(factor: np.ndarray) -> np.ndarray:
+def padded(factor: np.ndarray) -> np.ndarray:
     """With a row and a column for the broad function."""
     n = len(factor)
-    padded = np.zeros((n + 1, n + 1))
-    padded[:n, :n] = factor
-    padded[n, n] = np.sqrt(_BROAD_WEIGHT * np.mean(np.sum(factor**2, axis=1)))
-    return padded
+    larger = np.zeros((n + 1, n + 1))
+    larger[:n, :n] = factor
+    larger[n, n] = np.sqrt(BROAD_WEIGHT * np.mean(np.sum(factor**2, axis=1)))
+    return larger
 
 
-def _density_at(mixture: Mixture, points: np.ndarray) -> np.ndarray:
+def density_at(mixture: Mixture, points: np.ndarray) -> np.ndarray:
+    """A mixture's density to divide by, at the means of components; never too small beside its median.
+
+    Only a divisor in the coefficients training starts from, never a density anyone sees: a component on an outlier,
+    where the density is next to nothing, would otherwise have all the weight, and training would begin with it alone.
+    """
     density = mixture.density(points)
-    # Only a divisor in the coefficients training starts from, never a density anyone sees: components on outliers,
-    # where it is next to nothing, must not drown the others.
     return np.maximum(density, 1e-2 * np.median(density))
 
 

@@ -21,7 +21,7 @@ from sosmarkov.forms import Form, SquaredForm, overlap_table
 from sosmarkov.inference.emission import readings_after
 from sosmarkov.learning.data import Data, from_trajectories, robust_standardize
 from sosmarkov.learning.history import History
-from sosmarkov.learning.initialise import kraus_parts, start_initial
+from sosmarkov.learning.initialise import Wanted, kraus_parts, start_initial
 from sosmarkov.learning.loop import evaluate, stack, unstack
 from sosmarkov.learning.mixtures import fit_mixture, in_parallel, local_basis
 from sosmarkov.learning.objectives import BROAD, Parameters, present_or, realise, weighted_mean
@@ -206,8 +206,8 @@ class SensedRun:
         zeta = local_basis("gaussian", mixture, 2)
         shares = mixture.responsibilities(o[rows])
         phi, psi, K, factor = kraus_parts(
-            y[rows], y_next[rows], s.basis, s.size, s.rank, s.background, seed, shares
-        )  # fmt: skip
+            y[rows], y_next[rows], Wanted(s.basis, s.size, s.rank, s.background, seed), shares
+        )
         # Signs that differ from one function of the reading to the next, so that their products cancel on average.
         signs = rng.choice([-1.0, 1.0], size=(len(K), 1, 1, s.rank))
         K = K * signs * np.sqrt(shares.mean(axis=0))[:, None, None, None]

@@ -11,13 +11,12 @@ from jaxtyping import Float
 
 from sosmarkov.bases import Basis
 from sosmarkov.couplings.base import raw_triangle, triangle
+from sosmarkov.learning.initialise import density_at, padded
 from sosmarkov.learning.mixtures import Mixture, fit_mixture, in_parallel, local_basis
 from sosmarkov.learning.objectives import BROAD
 from sosmarkov.network.conditional import Conditional
 from sosmarkov.network.structure import Structure
 
-# What the broad functions of a background weigh at the start, beside the mean of the others.
-_BROAD_WEIGHT = 0.01
 _ROWS = 20_000
 
 
@@ -101,14 +100,14 @@ def _start_one(
     # w = L^T phi has squares near weight times density of the parents' components: K has the rest of f.
     squares = _conditional_shares(own, parents, samples, structure, block)
     for child, _ in structure.children(block):
-        squares = squares / _density_at(mixtures[block, sizes.parent[child]], own.means)
+        squares = squares / density_at(mixtures[block, sizes.parent[child]], own.means)
     shape = (*squares.shape, sizes.rank[block])
     signs = rng.choice([-1.0, 1.0], size=shape) * (1.0 + 0.1 * rng.normal(size=shape))
     K = np.sqrt(squares)[..., None] * signs
     factors = [np.diag(np.sqrt(parent.weights)) for parent in parents]
     if background > 0:
         K = np.pad(K, [(0, 1)] * (K.ndim - 1) + [(0, 0)])
-        factors = [_padded(factor) for factor in factors]
+        factors = [padded(factor) for factor in factors]
     # Weak random ties: for the broad functions, which have no others, and so that rows are independent.
     K = K + 0.01 * np.sqrt(np.mean(K**2)) * rng.normal(size=K.shape)
     raw = tuple(raw_triangle(factor, len(factor), "factor") for factor in factors)
@@ -131,18 +130,3 @@ def _conditional_shares(
     whole = joint.reshape(-1, joint.shape[-1]).sum(axis=0)
     joint = joint + 0.02 / count * whole
     return joint / joint.sum(axis=-1, keepdims=True)
-
-
-def _density_at(mixture: Mixture, points: np.ndarray) -> np.ndarray:
-    density = mixture.density(points)
-    # Only a divisor in the coefficients training starts from: components on outliers must not drown the others.
-    return np.maximum(density, 1e-2 * np.median(density))
-
-
-def _padded(factor: np.ndarray) -> np.ndarray:
-    """With a row and a column for the broad function."""
-    n = len(factor)
-    padded = np.zeros((n + 1, n + 1))
-    padded[:n, :n] = factor
-    padded[n, n] = np.sqrt(_BROAD_WEIGHT * np.mean(np.diag(factor) ** 2))
-    return padded
