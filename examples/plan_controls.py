@@ -115,7 +115,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     parser.add_argument("--steps", type=int, default=1200, help="training steps")
     parser.add_argument("--objective", default=None, help="what training is for, as `sm.fit` takes it")
     parser.add_argument("--rounds", type=int, default=150, help="steps of the plan's gradient ascent")
-    parser.add_argument("--draws", type=int, default=5_000, help="trajectories of the process to try the plan on")
+    parser.add_argument("--draws", type=int, default=100_000, help="trajectories of the process to try the plan on")
     parser.add_argument("--runs", type=int, default=2000, help="runs of the simulator to try the plan on")
     options = parser.parse_args(arguments)
 

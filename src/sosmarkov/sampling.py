@@ -8,6 +8,7 @@ from the mixture is kept with probability g h / envelope: the draws follow g h e
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -62,36 +63,104 @@ def _log_bound(basis: Basis, single: Terms, order: int, weights: Array, y: Array
     return jnp.log(at_y.values @ matrix @ at_y.values) + 2.0 * at_y.log_scale
 
 
-def _propose(key: PRNGKeyArray, g: Form, h: Form, envelope: Envelope) -> tuple[Array, Array]:
+class _Mixture(NamedTuple):
+    """What of h the proposals need: absolute coefficients, and the running mass of the envelope over them."""
+
+    weights: Float[Array, " q"]
+    cumulative: Float[Array, " q"]
+
+
+def _mixture(h: Form, envelope: Envelope) -> _Mixture:
+    weights = jnp.abs(h.coefficients)
+    return _Mixture(weights, jnp.cumsum(weights * envelope.column_mass))
+
+
+def _propose(key: PRNGKeyArray, g: Form, h: Form, mixture: _Mixture, envelope: Envelope) -> tuple[Array, Array]:
     """Whether one draw from the mixture is kept, and the draw."""
     basis, left, right = envelope.basis, envelope.left, envelope.right
-    weights = jnp.abs(h.coefficients)
-    mixture = jnp.cumsum(weights * envelope.column_mass)
     pick_q, pick_p, inner, keep = jax.random.split(key, 4)
-    q = jnp.searchsorted(mixture, jax.random.uniform(pick_q) * mixture[-1], side="right")
-    q = jnp.minimum(q, mixture.size - 1)  # u = 1 - eps may round up to the total
+    total = mixture.cumulative[-1]
+    q = jnp.searchsorted(mixture.cumulative, jax.random.uniform(pick_q) * total, side="right")
+    q = jnp.minimum(q, mixture.cumulative.size - 1)  # u = 1 - eps may round up to the total
     column = envelope.cumulative[q]
     p = jnp.searchsorted(column, jax.random.uniform(pick_p) * column[-1], side="right")
     p = jnp.minimum(p, column.size - 1)
     y = basis.sample_term(inner, basis.multiply(left[p].theta, right[q].theta))
     bound = _log_bound(basis, envelope.singles[0], g.order, envelope.left_weights, y)
-    bound = bound + _log_bound(basis, envelope.singles[1], h.order, weights, y)
+    bound = bound + _log_bound(basis, envelope.singles[1], h.order, mixture.weights, y)
     return jnp.log(jax.random.uniform(keep)) < g.log_value(y) + h.log_value(y) - bound, y
 
 
-def draw(
-    key: PRNGKeyArray, g: Form, h: Form, envelope: Envelope, lower: Array | None = None, upper: Array | None = None
-) -> Float[Array, " d"]:
-    """One draw from g h (any positive multiple of it), or from what of it lies in a box, in model space."""
+def draw_each(
+    key: PRNGKeyArray,
+    g: Form,
+    form: Callable[[Array], Form],
+    y: Float[Array, "n d"],
+    lower: Array | None = None,
+    upper: Array | None = None,
+) -> Float[Array, "n d"]:
+    """One draw from g h_i (any positive multiple of it) for each point y_i, in model space; can be traced.
 
-    def again(state):
-        key, _, _ = state
+    Args:
+        key: Of all draws.
+        g: The form they share.
+        form: From y_i to h_i; all of them over one basis.
+        y: The points.
+        lower: With `upper`, a box to draw in.
+        upper: Likewise.
+    """
+    some = form(y[0])
+    envelope = make_envelope(g, some)
+    held = sum(leaf.size for leaf in jax.tree.leaves(_without_basis(some))) + 2 * envelope.column_mass.size
+    chunk = min(len(y), max(_LANES, _MOST_HELD // held))
+    chunks = -(-len(y) // chunk)
+    rows = jnp.minimum(jnp.arange(chunks * chunk), len(y) - 1).reshape(chunks, chunk)
+
+    def one(y: Array) -> tuple[Form, _Mixture]:
+        h = form(y)
+        return _without_basis(h), _mixture(h, envelope)
+
+    def some_rows(item: tuple[Array, Array]) -> Array:
+        key, rows = item
+        parts = jax.vmap(one)(y[rows])
+
+        def propose(key: PRNGKeyArray, i: Array) -> tuple[Array, Array]:
+            h, mixture = jax.tree.map(lambda leaf: leaf[i], parts)
+            h = eqx.tree_at(lambda h: h.basis, h, some.basis, is_leaf=lambda leaf: leaf is None)
+            kept, drawn = _propose(key, g, h, mixture, envelope)
+            return kept & within(drawn, lower, upper), drawn
+
+        return _until_all_kept(key, propose, chunk, y.shape[1])
+
+    drawn = lax.map(some_rows, (jax.random.split(key, chunks), rows))
+    return drawn.reshape(-1, y.shape[1])[: len(y)]
+
+
+def _without_basis(h: Form) -> Form:
+    return eqx.tree_at(lambda h: h.basis, h, None)
+
+
+def _until_all_kept(
+    key: PRNGKeyArray, propose: Callable[[PRNGKeyArray, Array], tuple[Array, Array]], count: int, dim: int
+) -> Float[Array, "n d"]:
+    """The first kept proposal of each of `count` points: a lane whose point is served takes the next that waits.
+
+    Lanes that each stuck to their own point would all wait for the unluckiest.
+    """
+    lanes = min(_LANES, count)
+
+    def again(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        key, point, waiting, drawn = state
         key, this = jax.random.split(key)
-        kept, y = _propose(this, g, h, envelope)
-        return key, kept & within(y, lower, upper), y
+        kept, y = jax.vmap(propose)(jax.random.split(this, lanes), jnp.minimum(point, count - 1))
+        kept = kept & (point < count)
+        drawn = drawn.at[jnp.where(kept, point, count)].set(y, mode="drop")
+        place = jnp.cumsum(kept)
+        point = jnp.where(kept, jnp.minimum(waiting + place - 1, count), point)
+        return key, point, jnp.minimum(waiting + place[-1], count), drawn
 
-    start = (key, jnp.asarray(False), g.basis.interior_point())
-    return lax.while_loop(lambda state: ~state[1], again, start)[2]
+    start = (key, jnp.arange(lanes), jnp.asarray(lanes), jnp.zeros((count, dim)))
+    return lax.while_loop(lambda state: jnp.any(state[1] < count), again, start)[3]
 
 
 def draw_many(
@@ -118,6 +187,9 @@ def draw_many(
 
 
 _BLOCK = 8192
+# Proposals made at once for different points, and numbers held for the points of one chunk.
+_LANES = 1024
+_MOST_HELD = 2**24
 _LEAST_ACCEPTANCE = 1e-7
 
 
@@ -137,5 +209,6 @@ def _prepare(g: Form, h: Form, lower: Array | None, upper: Array | None) -> _Rea
 def _block(
     key: PRNGKeyArray, g: Form, h: Form, envelope: Envelope, lower: Array | None, upper: Array | None, size: int
 ) -> tuple[Array, Array]:
-    kept, y = jax.vmap(lambda key: _propose(key, g, h, envelope))(jax.random.split(key, size))
+    mixture = _mixture(h, envelope)
+    kept, y = jax.vmap(lambda key: _propose(key, g, h, mixture, envelope))(jax.random.split(key, size))
     return kept & within(y, lower, upper), y

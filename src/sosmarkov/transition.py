@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov import checks, sampling
@@ -19,8 +19,6 @@ from sosmarkov.couplings import Coupling, Features, Kernel, PairedKernel
 from sosmarkov.forms import Form, LinearForm, SquaredForm
 from sosmarkov.numerics import unpack_coefficients
 from sosmarkov.transforms import Identity, Transform, to_data, to_model
-
-_CHUNK = 4096
 
 
 class NormalisationWarning(UserWarning):
@@ -270,12 +268,4 @@ def _enter(transition: Transition, x: Array) -> tuple[Array, Array]:
 
 @eqx.filter_jit
 def _sample(transition: Transition, key: Array, y: Array) -> Array:
-    g = transition.g
-    envelope = sampling.make_envelope(g, transition.form_from(y[0]))
-
-    def one(inputs: tuple[Array, Array]) -> Array:
-        key, y = inputs
-        return sampling.draw(key, g, transition.form_from(y), envelope)
-
-    keys = jax.random.split(key, y.shape[0])
-    return to_data(transition.transform, lax.map(one, (keys, y), batch_size=min(_CHUNK, y.shape[0])))
+    return to_data(transition.transform, sampling.draw_each(key, transition.g, transition.form_from, y))

@@ -175,10 +175,4 @@ def _next(
             factor = jnp.concatenate([jnp.sqrt(1.0 - share) * factor, far], axis=1)
         return SquaredForm(transition.psi, factor)
 
-    envelope = sampling.make_envelope(B, form(y[0]))
-
-    def one(at: tuple[Array, Array]) -> Array:
-        return sampling.draw(at[0], B, form(at[1]), envelope)
-
-    drawn = lax.map(one, (jax.random.split(key, len(y)), y), batch_size=min(1024, len(y)))
-    return to_data(transition.transform, drawn)
+    return to_data(transition.transform, sampling.draw_each(key, B, form, y))

@@ -157,18 +157,12 @@ def _draw_next(transition: Transition, key: Array, y: Array, B: Form, reading) -
     """Draws from f(y, .) l B for each y, and its integral."""
     box = (None, None) if reading is None else (reading.lower, reading.upper)
 
-    def form(y: Array) -> tuple[Form, Array]:
+    def form(y: Array) -> Form:
         h = transition.form_from(y)
-        return (h, jnp.zeros(())) if reading is None else times(h, reading)
+        return h if reading is None else times(h, reading)[0]
 
-    envelope = sampling.make_envelope(B, form(y[0])[0])
     h = transition.form_from(y[0])
     table = B.basis.overlap(B.terms, h.terms) if reading is None else under(B.basis, B.terms, h.terms, reading)
     worth = B.coefficients @ table
-
-    def one(inputs: tuple[Array, Array]) -> tuple[Array, Array]:
-        key, y = inputs
-        drawn = sampling.draw(key, B, form(y)[0], envelope, *box)
-        return drawn, worth @ transition.form_from(y).coefficients
-
-    return lax.map(one, (jax.random.split(key, len(y)), y), batch_size=min(1024, len(y)))
+    mass = lax.map(lambda y: worth @ transition.form_from(y).coefficients, y, batch_size=min(1024, len(y)))
+    return sampling.draw_each(key, B, form, y, *box), mass
