@@ -17,6 +17,8 @@ if os.environ.get("SOSMARKOV_EXHAUSTIVE") != "1":
         "--xla_cpu_use_fusion_emitters=false",
         "--xla_cpu_parallel_codegen_split_count=1",  # the other core has a worker of its own
     ]
+    # Every operation of every program would carry the ten lines of source that led to it.
+    os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
     os.environ["XLA_FLAGS"] = " ".join([*filter(None, [os.environ.get("XLA_FLAGS")]), *quick])
 
 settings.register_profile("exact", deadline=None, max_examples=6, derandomize=True)

@@ -28,7 +28,8 @@ def as_float(x: ArrayLike, name: str) -> Array:
         array = x if isinstance(x, jax.Array) else np.asarray(x)
         if np.dtype(array.dtype).kind not in "biuf":
             raise TypeError(f"its entries are {array.dtype}, not real numbers")
-        return jnp.asarray(array, dtype=float)
+        # Putting an array of the host on the device compiles nothing; `jnp.asarray` does, for every new shape.
+        return array.astype(float) if isinstance(array, jax.Array) else jax.device_put(array.astype(float))
     except (TypeError, ValueError) as error:
         raise ValueError(f"Expected numbers for {name}, got {type(x).__name__}: {error}.") from error
 

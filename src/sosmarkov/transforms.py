@@ -331,6 +331,31 @@ def to_data(transform: Transform, y: Float[Array, "*b d"]) -> Float[Array, "*b d
     return jax.vmap(transform.inverse)(y.reshape(-1, y.shape[-1])).reshape(y.shape)
 
 
+_forward = eqx.filter_jit(to_model)
+_backward = eqx.filter_jit(to_data)
+# Fewer rows than these are filled up to them.
+_FEWEST_ROWS = 1024
+
+
+def rows_to_model(transform: Transform, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`to_model` on the host, for arrays of any length: few programs serve all of them."""
+    y, log_det = _forward(transform, _filled(x))
+    count = x[..., 0].size
+    return np.asarray(y)[:count].reshape(x.shape), np.asarray(log_det)[:count].reshape(x.shape[:-1])
+
+
+def rows_to_data(transform: Transform, y: np.ndarray) -> np.ndarray:
+    """`to_data` on the host, likewise."""
+    return np.asarray(_backward(transform, _filled(y)))[: y[..., 0].size].reshape(y.shape)
+
+
+def _filled(x: np.ndarray) -> np.ndarray:
+    """The rows, and after them the last one as often as a power of two wants."""
+    flat = x.reshape(-1, x.shape[-1])
+    size = max(_FEWEST_ROWS, 1 << max(0, len(flat) - 1).bit_length())
+    return np.pad(flat, ((0, size - len(flat)), (0, 0)), mode="edge" if len(flat) else "constant")
+
+
 def _centre_and_width(mean: ArrayLike, std: ArrayLike) -> tuple[Array, Array]:
     mean = checks.parameter(mean, "mean", (None,))
     std = checks.parameter(std, "std", mean.shape)

@@ -42,7 +42,7 @@ ROOMS = {
 # Monomials differ from exponentials in their integrals alone, which have tests of their own.
 ELSEWHERE = ("beta", "gaussian-full", "monomial")
 CASES = [(*names, 2, "identity") for names in COVER if EXHAUSTIVE or names[0] not in ELSEWHERE]
-CASES += [("gaussian", "kraus", 1, "identity"), ("beta", "paired", 1, "identity")]
+CASES += [("gaussian", "kraus", 1, "identity")] + [("beta", "paired", 1, "identity")] * EXHAUSTIVE
 CASES += [(*names, 1, "identity") for names in COVER if EXHAUSTIVE and names not in (COVER[0], ("beta", "paired"))]
 CASES += [("gaussian", "kraus", 2, "standardize")] * EXHAUSTIVE
 CASES += [

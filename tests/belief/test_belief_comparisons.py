@@ -55,7 +55,7 @@ def test_mode_is_as_likely_as_the_best_point_of_a_fine_grid(family):
     assert density(case.belief, mode[None])[0] >= best
 
 
-@pytest.mark.parametrize("names", [CASES[0], ("exponential", "linear", 2, "identity")])
+@pytest.mark.parametrize("names", [CASES[0]] * EXHAUSTIVE + [("exponential", "linear", 2, "identity")])
 def test_entropy_and_divergence_match_quadrature(names):
     case = solve(names)
     points, weights = case.grid()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import sosmarkov as sm
+from sosmarkov.learning import tune
 
 pytest.importorskip("optuna")
 
@@ -30,7 +31,10 @@ def test_a_search_keeps_the_best_and_goes_on_from_its_journal(trajectories, tmp_
     )
 
 
-def test_what_is_not_fixed_is_searched(trajectories):
+def test_what_is_not_fixed_is_searched(trajectories, monkeypatch):
+    # What is asked of `fit` is looked at; one process answers for all.
+    process = sm.fit(trajectories, size=4, progress=False, **FIXED)
+    monkeypatch.setattr(tune, "fit", lambda *data, **options: process)
     fixed = {name: value for name, value in FIXED.items() if name not in ("rank", "learning_rate")}
     found = sm.tune(trajectories[:40], trials=2, seed=1, progress=False, **fixed)
     first, second = (options for options, _ in found.trials)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from sosmarkov.checks import ArrayLike
-from sosmarkov.transforms import Standardize, Transform, to_model
+from sosmarkov.transforms import Standardize, Transform, rows_to_model
 
 
 class Data(NamedTuple):
@@ -203,9 +202,7 @@ def set_aside_extremes(data: Data, transform: Transform, extreme: float) -> tupl
     """
 
     def usable(x: np.ndarray) -> np.ndarray:
-        y, _ = to_model(transform, jnp.asarray(x.reshape(-1, x.shape[-1])))
-        inside = np.all(np.abs(np.asarray(y)) <= extreme, axis=-1)
-        return inside.reshape(x.shape[:-1])
+        return np.all(np.abs(rows_to_model(transform, x)[0]) <= extreme, axis=-1)
 
     pair, start, state = usable(data.x) & usable(data.x_next), usable(data.initial), usable(data.trajectories)
     kept = _select(data, pair, start, np.ones(len(data.trajectories), bool))

@@ -114,7 +114,7 @@ def train(
         losses = np.asarray(losses)
         _require_finite(losses, plan.name, history.done)
         current = _values(loss, state.trained, fixed, held_out)
-        state = _keep_best(state, current, history.done + CHUNK)
+        state = _keep_best(state, current, jax.device_put(history.done + CHUNK))
         history = history.extended(losses.mean(axis=0), np.asarray(current), np.asarray(state.best_step), CHUNK)
         stopped = _ended(history, plan) or ("interrupted" if stop() else "")
         history = history.at(before + time.perf_counter() - begin, stopped)
@@ -123,7 +123,7 @@ def train(
         if progress:
             progress.update(history, plan.steps)
     arrays, rest = eqx.partition(eqx.combine(state.best, fixed), eqx.is_array)
-    return eqx.combine(jax.tree.map(lambda a: jnp.asarray(np.asarray(a)), arrays), rest), history
+    return eqx.combine(jax.tree.map(lambda a: jax.device_put(np.asarray(a)), arrays), rest), history
 
 
 def _ended(history: PhaseHistory, plan: Plan) -> str:
@@ -157,8 +157,8 @@ class Rule(NamedTuple):
 def _begin(rule: Rule, loss: Any, trained: Any, fixed: Any, held_out: Any, name: str) -> tuple[State, PhaseHistory]:
     """Step zero: the starting point is the best so far."""
     losses = _values(loss, trained, fixed, held_out)
-    optimiser = jax.vmap(rule.optimiser.init)(trained)
-    state = State(trained, optimiser, trained, losses, jnp.zeros(len(losses), dtype=int))
+    optimiser = eqx.filter_jit(jax.vmap(rule.optimiser.init))(trained)
+    state = State(trained, optimiser, trained, losses, jax.device_put(np.zeros(len(losses), dtype=int)))
     return state, PhaseHistory.begun(name, np.asarray(losses), "" if rule.steps > 0 else "steps")
 
 
@@ -229,7 +229,7 @@ def _keys(seed: int, members: int, done: int) -> Array:
 
 
 @eqx.filter_jit
-def _keep_best(state: State, losses: Array, done: int) -> State:
+def _keep_best(state: State, losses: Array, done: Array) -> State:
     # A loss that is not a number compares as not better.
     better = losses < state.best_loss
 
@@ -244,7 +244,7 @@ def _keep_best(state: State, losses: Array, done: int) -> State:
 
 
 def _array(leaf: Any) -> Any:
-    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
+    return jax.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
 def _sample(key: Array, data: Any, size: int) -> Any:
@@ -298,10 +298,11 @@ def _require_finite(losses: np.ndarray, name: str, done: int) -> None:
 def stack(members: list[Any]) -> Any:
     """Members' pytrees of one structure as one, with a leading axis on every array."""
     dynamic, static = zip(*(eqx.partition(member, eqx.is_array) for member in members), strict=True)
-    return eqx.combine(jax.tree.map(lambda *leaves: jnp.stack(leaves), *dynamic), static[0])
+    return eqx.combine(jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *dynamic), static[0])
 
 
 def unstack(stacked: Any, count: int) -> list[Any]:
     """The members of what `stack` made."""
     dynamic, static = eqx.partition(stacked, eqx.is_array)
-    return [eqx.combine(jax.tree.map(lambda leaf, m=m: leaf[m], dynamic), static) for m in range(count)]
+    host = jax.tree.map(np.asarray, dynamic)
+    return [eqx.combine(jax.tree.map(lambda leaf, m=m: jax.device_put(leaf[m]), host), static) for m in range(count)]

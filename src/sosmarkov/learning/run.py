@@ -7,8 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -33,7 +31,7 @@ from sosmarkov.learning.rolled import rolled
 from sosmarkov.learning.settings import Settings
 from sosmarkov.learning.stream import Stream
 from sosmarkov.process import MarkovProcess
-from sosmarkov.transforms import Affine, GaussianCDF, Standardize, Transform, to_data, to_model
+from sosmarkov.transforms import Affine, GaussianCDF, Standardize, Transform, rows_to_data, rows_to_model
 
 _STARTS = 8
 _ROWS = 20_000
@@ -82,7 +80,7 @@ class Run:
         (training, lost), (held_out, _), (judged, seen) = (_within(d, transform) for d in (training, held_out, judged))
         # A surrogate's own trajectories are nobody's data.
         self.chosen["set_aside"] += seen + (0 if self.chosen["surrogate"] else lost)
-        forward = _mapping(partial(to_model, transform))
+        forward = _forward(transform)
         score = _Score(transform, judged, self.settings.horizon)
         source = _Source(_mapped(training, forward), self.stream, partial(self._prepared, scale, transform, forward))
         parameters = self._train(source, _mapped(held_out, forward), score)
@@ -97,14 +95,14 @@ class Run:
         wanted = wanted and not isinstance(self.settings.features, int)
         found = None
         if wanted:
-            forward = _mapping(partial(to_model, scale))
+            forward = _forward(scale)
             found = rolled(self.phases, _mapped(training, forward), _mapped(held_out, forward), self.settings)
         self.chosen["surrogate"] = found is not None
         if found is None:
             return training, held_out, held_out
         if found.gain is not None:
             self.chosen["surrogate_gain"] = round(found.gain, 4)
-        backward = _mapping(partial(to_data, scale))
+        backward = partial(rows_to_data, scale)
         fresh, stop = (_mapped(part, backward) for part in (found.training, found.held_out))
         # Transitions and beliefs from the surrogate, initial states as they were given.
         start = ("initial", "initial_weight", "initial_owner")
@@ -236,14 +234,13 @@ class _Score:
     """Held-out log-likelihoods in data space, averaged over members."""
 
     def __init__(self, transform: Transform, data: Data, horizon: int):
-        forward = jax.jit(partial(to_model, transform))
-        model = _mapped(data, lambda x: np.asarray(forward(jnp.asarray(x))[0]))
+        model = _mapped(data, _forward(transform))
         self._pairs = _pairs(model)
         self._whole = _whole(model, horizon) if len(data.trajectories) else None
-        self._shift = {"transitions": np.average(forward(jnp.asarray(data.x_next))[1], weights=data.weight)}
+        self._shift = {"transitions": np.average(rows_to_model(transform, data.x_next)[1], weights=data.weight)}
         if len(data.trajectories):
             states, present = _whole(data, horizon)[:2]
-            self._shift["beliefs"] = np.average(forward(jnp.asarray(states))[1], weights=present)
+            self._shift["beliefs"] = np.average(rows_to_model(transform, states)[1], weights=present)
 
     def __call__(self, stacked: Parameters) -> dict[str, float]:
         losses = [evaluate(transition_loss, stacked, self._pairs)]
@@ -262,15 +259,8 @@ def _whole(data: Data, horizon: int) -> tuple[np.ndarray, ...]:
     return data.trajectories[:, : horizon + 1], data.present[:, : horizon + 1], *inputs
 
 
-def _mapping(function: Callable[[Array], Any]) -> Callable[[np.ndarray], np.ndarray]:
-    """A map of states (with or without a log-determinant beside them) on numpy arrays."""
-    compiled = jax.jit(function)
-
-    def mapped(x: np.ndarray) -> np.ndarray:
-        y = compiled(jnp.asarray(x))
-        return np.asarray(y[0] if isinstance(y, tuple) else y)
-
-    return mapped
+def _forward(transform: Transform) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: rows_to_model(transform, x)[0]
 
 
 def _mapped(data: Data, function: Callable[[np.ndarray], np.ndarray]) -> Data:
