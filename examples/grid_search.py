@@ -8,6 +8,7 @@ Run it with `python examples/grid_search.py`.
 """
 
 import argparse
+from typing import Any
 
 import numpy as np
 from sklearn.model_selection import GridSearchCV
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
 
     X = simulate(options.count, options.length, seed=0)
     X_test = simulate(options.count, options.length, seed=1)
-    search = GridSearchCV(
+    search: Any = GridSearchCV(
         sm.MarkovEstimator(steps=options.steps, objective="transitions"),
         {"size": options.sizes, "coupling": options.couplings},
         cv=3,

@@ -50,6 +50,9 @@ class MarkovEstimator(BaseEstimator):
         feature_names_in_: Names of the coordinates, where X was a data frame with such; they are `process_.columns`.
     """
 
+    process_: MarkovProcess
+    n_features_in_: int
+
     # Any value: scikit-learn wants parameters looked at in `fit`, where they are.
     def __init__(
         self,
@@ -99,7 +102,9 @@ class MarkovEstimator(BaseEstimator):
         del y
         parts = self._trajectories(X, groups, reset=True)
         names = getattr(self, "feature_names_in_", None)
-        options = self.get_params(deep=False) | {"columns": None if names is None else [str(name) for name in names]}
+        options: dict[str, Any] = self.get_params(deep=False) | {
+            "columns": None if names is None else [str(name) for name in names]
+        }
         options["transform"] = options.pop("model_space")
         if len(parts) > 1:
             self.process_ = fit(parts, **options)
@@ -138,23 +143,28 @@ class MarkovEstimator(BaseEstimator):
 
     @property
     def _transition(self) -> Transition:
-        process: MarkovProcess = self.process_
-        assert isinstance(process.transition, Transition)
-        return process.transition
+        transition = self.process_.transition
+        assert isinstance(transition, Transition)
+        return transition
 
     def _trajectories(self, X: Any, groups: Any, *, reset: bool, least: int = 2) -> list[np.ndarray]:
         """X as arrays (T_i, d), checked as scikit-learn does, with its messages."""
-        check = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "ensure_min_samples": least, "reset": reset}
+        check: dict[str, Any] = {
+            "dtype": np.float64,
+            "ensure_all_finite": "allow-nan",
+            "ensure_min_samples": least,
+            "reset": reset,
+        }
         if _is_listed(X) or (not hasattr(X, "columns") and np.ndim(X) == 3):
             if groups is not None:
                 raise ValueError("Expected groups only for rows (n, d): other trajectories are told apart already.")
             parts = [np.asarray(part, dtype=float) for part in X]
             if any(part.ndim != 2 for part in parts) or len({part.shape[1] for part in parts}) != 1:
                 raise ValueError("Expected trajectories of shape (T, d) with one d, got others.")
-            validate_data(self, np.concatenate(parts), **check)
+            validate_data(self, X=np.concatenate(parts), **check)  # type: ignore[arg-type]
             return parts
         # A copy: what lies in a mapped file is read here, and not streamed.
-        rows = np.array(validate_data(self, X, **check))
+        rows = np.array(validate_data(self, X=X, **check))
         if groups is None:
             return [rows]
         labels = column_or_1d(groups)
