@@ -38,6 +38,7 @@ ROOMS = [
     "report",
     "cli",
     "estimator",
+    "adapters",
 ]
 
 # Within `bases`: shared code first, then one file a family.

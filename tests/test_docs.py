@@ -1,6 +1,7 @@
 """Documentation and examples run: every python block of every page, every example."""
 
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -173,3 +174,20 @@ def test_killed_training_resumes_with_the_same_curve():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 kills, no damaged checkpoint" in done.stdout
     assert "curve identical" in done.stdout
+
+
+@pytest.mark.skipif(os.environ.get("SOSMARKOV_EXHAUSTIVE") != "1", reason="compiles training for each size of a fold")
+def test_grid_search_comes_near_what_the_truth_scores(capsys):
+    options = ["--count", "30", "--steps", "50", "--sizes", "3", "--couplings", "kraus"]
+    found = example("grid_search")(options)
+    assert found["true"] - 0.3 < found["test"] < found["true"] + 0.05
+    assert "best: kraus of size 3" in capsys.readouterr().out
+
+
+def test_particles_of_a_tracker_agree_with_the_exact_filter(capsys):
+    pytest.importorskip("stonesoup")
+    options = ["--count", "60", "--size", "5", "--steps", "50", "--readings", "12", "--particles", "500"]
+    found = example("stone_soup")(options)
+    assert found["apart"] < 0.1
+    assert found["exact"] < found["readings"]
+    assert "Stone Soup particles" in capsys.readouterr().out

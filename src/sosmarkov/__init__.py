@@ -14,6 +14,7 @@ _precision.switch_on()
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from sosmarkov.adapters.episodes import episodes
     from sosmarkov.bases import (
         Basis,
         BetaBasis,
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
     from sosmarkov.driven import DrivenTransition
     from sosmarkov.emission import LearnedSensor
     from sosmarkov.ensemble import Ensemble
+    from sosmarkov.estimator import MarkovEstimator
     from sosmarkov.forms import LinearForm, PlainConditional, SquaredForm
     from sosmarkov.inference.filter import FilterResult
     from sosmarkov.inference.propagate import Beliefs, BeliefSequence
     from sosmarkov.inference.smooth import SmoothResult
     from sosmarkov.inference.trajectories import ChapmanKolmogorov
+    from sosmarkov.io.model import load, save
     from sosmarkov.learning.fit import fit
     from sosmarkov.learning.history import History
     from sosmarkov.learning.loop import TrainingError
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from sosmarkov.transition import NormalisationWarning, Transition
 
 _ROOMS = {
+    "adapters.episodes": ("episodes",),
     "bases": (
         "Basis",
         "BetaBasis",
@@ -64,7 +68,9 @@ _ROOMS = {
     "driven": ("DrivenTransition",),
     "emission": ("LearnedSensor",),
     "ensemble": ("Ensemble",),
+    "estimator": ("MarkovEstimator",),
     "forms": ("LinearForm", "PlainConditional", "SquaredForm"),
+    "io.model": ("load", "save"),
     "learning.fit": ("fit",),
     "learning.history": ("History",),
     "learning.loop": ("TrainingError",),

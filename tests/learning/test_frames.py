@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sosmarkov.learning.frames import is_frame, trajectories_from
+import sosmarkov as sm
+from sosmarkov.learning.frames import coordinates_of, is_frame, trajectories_from
 
 pa = pytest.importorskip("pyarrow")
 pandas = pytest.importorskip("pandas")
@@ -30,6 +31,14 @@ def test_rows_are_sorted_by_time_within_their_trajectory(make):
 def test_without_labels_all_rows_are_one_trajectory():
     (only,) = trajectories_from(pa.table(ROWS), columns=["n"])
     np.testing.assert_array_equal(only, [[20.0], [10.0], [70.0], [80.0], [30.0]])
+
+
+def test_coordinates_have_the_names_of_their_columns(tmp_path):
+    assert coordinates_of(pa.table(ROWS), trajectory="run", time="t") == ["x", "n"]
+    assert coordinates_of(pandas.DataFrame(ROWS), columns=["n", "t"]) == ["n", "t"]
+    rows = pa.table({"run": [0, 0, 1], "t": [0.0, 1.0, 0.0], "x": [1.0, 2.0, 3.0]})
+    pytest.importorskip("pyarrow.parquet").write_table(rows, tmp_path / "rows.parquet")
+    assert sm.open_trajectories(tmp_path / "rows.parquet", trajectory="run", time="t").columns == ["x"]
 
 
 def test_dates_are_times():

@@ -28,7 +28,7 @@ def trajectories_from(
     Returns:
         One array per trajectory, in the order they first appear. Null entries become NaN.
     """
-    table = _table(frame)
+    table = as_table(frame)
     columns = _columns(table, columns, {trajectory, time})
     values = np.stack([_numbers(table, name) for name in columns], axis=1)
     order = np.arange(len(values))
@@ -49,7 +49,15 @@ def trajectories_from(
     ]
 
 
-def _table(frame: Any) -> Any:
+def coordinates_of(
+    frame: Any, *, trajectory: str | None = None, time: str | None = None, columns: Sequence[str] | None = None
+) -> list[str]:
+    """Names of the coordinates that `trajectories_from` reads with these options."""
+    return _columns(as_table(frame), columns, {trajectory, time})
+
+
+def as_table(frame: Any) -> Any:
+    """The frame as an Arrow table; a stream can be read only once."""
     try:
         import pyarrow
     except ImportError as error:

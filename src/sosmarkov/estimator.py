@@ -1,0 +1,204 @@
+"""`MarkovEstimator`: a process behind scikit-learn's contract, for pipelines, cross-validation and grid search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+
+from sosmarkov import checks
+from sosmarkov.inference.means import mean_after
+from sosmarkov.learning.fit import fit
+from sosmarkov.process import MarkovProcess
+from sosmarkov.transition import Transition
+
+
+class MarkovEstimator(BaseEstimator):
+    """Learns p(x' | x) and p(x_0) from trajectories.
+
+    Trajectories X are an array (N, T, d), a list of arrays (T_i, d), or one array or data frame (n, d) whose rows
+    follow each other in time: one trajectory, or several told apart by `groups`. Rows of NaN are gaps.
+
+    In cross-validation the samples are what X is indexed by: give whole trajectories, (N, T, d), and each goes to one
+    fold. Rows (n, d) of one trajectory are cut by folds, which pairs two states that do not follow each other at each
+    cut; with `groups`, split by group (`GroupKFold`).
+
+    Args:
+        size: Functions in each basis. This and what follows is passed to `sosmarkov.fit`, which explains it.
+        basis: Family of the functions.
+        coupling: "kraus", "paired" or "linear".
+        rank: Kraus rank.
+        model_space: From data to model space, `transform` of `fit`: to scikit-learn that name is a method's.
+        steps: Most steps of training.
+        batch_size: Transitions a step.
+        learning_rate: At the start of the schedule.
+        objective: "transitions", "beliefs", a weight between, or "barrier".
+        horizon: Steps over which beliefs are trained.
+        surrogate: Whether to learn from a surrogate's trajectories.
+        validation: Share held out within `fit` to stop early.
+        patience: Steps without a better held-out loss after which training stops.
+        background: Share of a broad background.
+        seed: The same seed gives the same process.
+        progress: Show a bar.
+
+    Attributes:
+        process_: The process, with all it can be asked.
+        n_features_in_: Number of coordinates d.
+        feature_names_in_: Names of the coordinates, where X was a data frame with such; they are `process_.columns`.
+    """
+
+    process_: MarkovProcess
+    n_features_in_: int
+
+    # Any value: scikit-learn wants parameters looked at in `fit`, where they are.
+    def __init__(
+        self,
+        size: Any = None,
+        *,
+        basis: Any = None,
+        coupling: Any = "kraus",
+        rank: Any = None,
+        model_space: Any = None,
+        steps: Any = None,
+        batch_size: Any = 512,
+        learning_rate: Any = 1e-2,
+        objective: Any = None,
+        horizon: Any = None,
+        surrogate: Any = None,
+        validation: Any = 0.1,
+        patience: Any = 600,
+        background: Any = 1e-4,
+        seed: Any = 0,
+        progress: Any = False,
+    ):
+        self.size = size
+        self.basis = basis
+        self.coupling = coupling
+        self.rank = rank
+        self.model_space = model_space
+        self.steps = steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.objective = objective
+        self.horizon = horizon
+        self.surrogate = surrogate
+        self.validation = validation
+        self.patience = patience
+        self.background = background
+        self.seed = seed
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> MarkovEstimator:
+        """Learn the process.
+
+        Args:
+            X: Trajectories, see the class.
+            y: Ignored: what is learned is X itself.
+            groups: For rows (n, d), which trajectory each belongs to, shape (n,); rows of one need not be neighbours.
+        """
+        del y
+        parts = self._trajectories(X, groups, reset=True)
+        names = getattr(self, "feature_names_in_", None)
+        options: dict[str, Any] = self.get_params(deep=False) | {
+            "columns": None if names is None else [str(name) for name in names]
+        }
+        options["transform"] = options.pop("model_space")
+        if len(parts) > 1:
+            self.process_ = fit(parts, **options)
+        else:
+            # Of one trajectory no part could be held out whole: its pairs are, and where it was is where it starts.
+            x, x_next = _pairs(parts)
+            self.process_ = fit(transitions=(x, x_next), initial=_present(parts[0]), **options)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """E[x' | x], the mean one step after each state, in X's shape; NaN after a state that is missing.
+
+        For a list of trajectories: all of them one after the other.
+        """
+        check_is_fitted(self)
+        parts = self._trajectories(X, None, reset=False, least=1)
+        rows = np.concatenate(parts)
+        known = ~np.any(np.isnan(rows), axis=1)
+        found = np.full(rows.shape, np.nan)
+        if np.any(known):
+            found[known] = np.asarray(mean_after(self._transition, _filled(rows[known])))[: np.sum(known)]
+        return found if _is_listed(X) else found.reshape(*np.shape(X)[:-1], self.n_features_in_)
+
+    def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
+        """Mean log p(x' | x) over the transitions in X, in nats; higher is better."""
+        check_is_fitted(self)
+        del y
+        x, x_next = _pairs(self._trajectories(X, groups, reset=False))
+        values = self._transition.log_prob(_filled(x_next), _filled(x))
+        return float(np.mean(np.asarray(values)[: len(x)]))
+
+    def sample(self, n_samples: int = 1, steps: int = 1, *, seed: int = 0) -> np.ndarray:
+        """Fresh trajectories x_0, ..., x_steps, independent exact draws (n_samples, steps + 1, d)."""
+        check_is_fitted(self)
+        return np.asarray(self.process_.sample(jax.random.key(checks.count(seed, "seed")), n_samples, steps))
+
+    @property
+    def _transition(self) -> Transition:
+        transition = self.process_.transition
+        assert isinstance(transition, Transition)
+        return transition
+
+    def _trajectories(self, X: Any, groups: Any, *, reset: bool, least: int = 2) -> list[np.ndarray]:
+        """X as arrays (T_i, d), checked as scikit-learn does, with its messages."""
+        check: dict[str, Any] = {
+            "dtype": np.float64,
+            "ensure_all_finite": "allow-nan",
+            "ensure_min_samples": least,
+            "reset": reset,
+        }
+        if _is_listed(X) or (not hasattr(X, "columns") and np.ndim(X) == 3):
+            if groups is not None:
+                raise ValueError("Expected groups only for rows (n, d): other trajectories are told apart already.")
+            parts = [np.asarray(part, dtype=float) for part in X]
+            if any(part.ndim != 2 for part in parts) or len({part.shape[1] for part in parts}) != 1:
+                raise ValueError("Expected trajectories of shape (T, d) with one d, got others.")
+            validate_data(self, X=np.concatenate(parts), **check)  # type: ignore[arg-type]
+            return parts
+        # A copy: what lies in a mapped file is read here, and not streamed.
+        rows = np.array(validate_data(self, X=X, **check))
+        if groups is None:
+            return [rows]
+        labels = column_or_1d(groups)
+        check_consistent_length(rows, labels)
+        _, first = np.unique(labels, return_index=True)
+        return [rows[labels == labels[at]] for at in np.sort(first)]
+
+    def __sklearn_tags__(self) -> Any:
+        """Gaps are allowed, and so are trajectories in three dimensions."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _is_listed(X: Any) -> bool:
+    """Whether X is a list of trajectories, possibly of different lengths, and no nested list of rows."""
+    return isinstance(X, (list, tuple)) and len(X) > 0 and np.ndim(X[0]) == 2
+
+
+def _present(rows: np.ndarray) -> np.ndarray:
+    return rows[~np.any(np.isnan(rows), axis=1)]
+
+
+def _pairs(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Consecutive states, across no gap and no end of a trajectory."""
+    x, x_next = (np.concatenate([part[where] for part in parts]) for where in (slice(None, -1), slice(1, None)))
+    kept = ~np.any(np.isnan(x) | np.isnan(x_next), axis=1)
+    if not np.any(kept):
+        raise ValueError("Expected at least one pair of consecutive states, got none (all gaps, or length one).")
+    return x[kept], x_next[kept]
+
+
+def _filled(rows: np.ndarray) -> np.ndarray:
+    """Repeated up to a power of two of rows: programs are compiled for few lengths."""
+    length = max(64, 1 << (len(rows) - 1).bit_length())
+    return np.resize(rows, (length, rows.shape[1]))
