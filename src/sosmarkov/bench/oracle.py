@@ -1,16 +1,14 @@
-"""What no prediction can beat: log p(x_k) of test states under the true dynamics, and references that cost nothing."""
+"""What no prediction can beat: log p(x_k) of test states under the true dynamics."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from scipy.stats import multivariate_normal
-from sklearn.mixture import GaussianMixture
 
 from sosmarkov.bench.systems.base import System
 
@@ -59,19 +57,3 @@ def _log_mean(system: System, steps: Array, others: Array) -> tuple[Array, Array
         return jax.nn.logsumexp(values) - jnp.log(len(others)), system.log_transition(after, before)
 
     return lax.map(one, steps, batch_size=_AT_ONCE)
-
-
-def gaussian_per_step(training: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Mean log-likelihood of test states under one normal per k, fitted to training trajectories; k = 1, ..., K."""
-
-    def score(fitted: np.ndarray, scored: np.ndarray) -> float:
-        covariance: Any = np.cov(fitted.T)
-        return float(multivariate_normal(fitted.mean(0), covariance).logpdf(scored).mean())
-
-    return np.array([score(training[:, k], test[:, k]) for k in range(1, test.shape[1])])
-
-
-def mixture_per_step(training: np.ndarray, test: np.ndarray, components: int = 20, seed: int = 0) -> np.ndarray:
-    """The same with a mixture of normals per k."""
-    models = (GaussianMixture(components, random_state=seed).fit(training[:, k]) for k in range(1, test.shape[1]))
-    return np.array([model.score(test[:, k]) for k, model in enumerate(models, start=1)])
