@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -63,6 +63,7 @@ class TrainingData:
         trajectories: Shape (M, K + 1, d), states set aside as NaN; None where only pairs were granted.
         set_aside: How many pairs were set aside.
         system: For the variants that are told the true dynamics, and for them alone.
+        granted: All of it as arguments of `fit`, nothing set aside.
     """
 
     x: np.ndarray
@@ -72,6 +73,7 @@ class TrainingData:
     trajectories: np.ndarray | None = None
     set_aside: int = 0
     system: System | None = None
+    granted: dict[str, Any] = field(default_factory=dict)
 
     @property
     def dim(self) -> int:
@@ -107,9 +109,8 @@ def training_data(granted: dict[str, Any], steps: int, system: System | None = N
     kept = usable(x) & usable(x_next)
     if trajectories is not None:
         trajectories = np.where(usable(trajectories)[..., None], trajectories, np.nan)
-    return TrainingData(
-        x[kept], x_next[kept], initial[usable(initial)], steps, trajectories, int((~kept).sum()), system
-    )  # fmt: skip
+    started, lost = initial[usable(initial)], int((~kept).sum())
+    return TrainingData(x[kept], x_next[kept], started, steps, trajectories, lost, system, granted)
 
 
 def score(log_prob: Callable[[int, np.ndarray], np.ndarray], test: np.ndarray, last: int) -> dict[str, Any]:
