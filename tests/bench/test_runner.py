@@ -96,7 +96,7 @@ def test_refusals_and_listing(home):
         runner.run("large")
     with pytest.raises(ValueError, match="'quick' or 'full', got 'slow'"):
         runner.run("small", "slow")
-    with pytest.raises(ValueError, match="rows among gaussian.*got kalman"):
+    with pytest.raises(ValueError, match="rows among limit, gaussian.*got kalman"):
         runner.run("small", "quick", home, rows=["kalman"])
     with pytest.raises(ValueError, match="Run an experiment first"):
         runner.table(home / "nowhere", None)

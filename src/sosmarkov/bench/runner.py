@@ -52,7 +52,7 @@ def run(
         profile: "quick" for small data and small models, "full" for the protocol.
         out: A folder; results go to `out/NAME-PROFILE/ROW-SEED.json`, the limit to `limit.json` beside them.
         progress: Called with a line of text after every row.
-        rows: Only these; all where None.
+        rows: Only these, "limit" among them where it is wanted; all of them and the limit where None.
 
     Returns:
         The records of all rows and seeds in the order of the experiment. One that failed has "failed", the message.
@@ -63,9 +63,9 @@ def run(
     folder = Path(out) / f"{name}-{profile}"
     folder.mkdir(parents=True, exist_ok=True)
     job = _Job(experiment, folder)
-    if experiment["limit"]:
+    if experiment["limit"] and (rows is None or "limit" in rows):
         tell(job.limit())
-    seeds = range(max(row["seeds"] for row in chosen))
+    seeds = range(max((row["seeds"] for row in chosen), default=0))
     # Seeds outside: rows that share a model stand side by side, and one model is kept at a time.
     records = [job.row(row, seed, tell) for seed in seeds for row in chosen if seed < row["seeds"]]
     order = [row["name"] for row in chosen]
@@ -228,7 +228,7 @@ def _experiment(name: str, profile: str) -> dict[str, Any]:
 
 
 def _chosen(experiment: dict[str, Any], names: list[str] | None) -> list[dict[str, Any]]:
-    known = [row["name"] for row in experiment["rows"]]
+    known = ["limit", *(row["name"] for row in experiment["rows"])]
     if unknown := [name for name in names or [] if name not in known]:
         raise ValueError(f"Expected rows among {', '.join(known)}, got {', '.join(unknown)}.")
     return [row for row in experiment["rows"] if names is None or row["name"] in names]

@@ -90,11 +90,11 @@ def collect(results: Path, learning: Path | None) -> list[System]:
         records = [] if folder is None else [json.loads(p.read_text()) for p in sorted(folder.glob("*-[0-9]*.json"))]
         limit_file = None if folder is None else folder / "limit.json"
         limit = json.loads(limit_file.read_text()) if limit_file is not None and limit_file.exists() else None
-        rows = _ordered(name, _rows(name, records, limit))
-        # The same states where the data are: then the estimate of this folder serves both.
-        same = limit if _profile(folder) == "Full" else None
-        rows += [_learned(name, content, same if content["seed"] == 0 else None) for content in stored]
-        limit = limit or _limit_of(stored)
+        if _profile(folder) == "Full":
+            # Of the same data, so of the same states: one estimate serves both.
+            limit = limit or _limit_of(stored)
+            stored = [c | {"references": c["references"] | _as_reference(limit)} for c in stored]
+        rows = _ordered(name, _rows(name, records, limit)) + [_learned(name, content) for content in stored]
         blown = next((r["blown_up"][1:] for r in records if "blown_up" in r), None)
         blown = blown or next((c["members"][0]["blown_up"][1:] for c in stored if "members" in c), [])
         found.append(System(name, title, _profile(folder), _sizes(records), blown, limit, rows))
@@ -196,14 +196,14 @@ def _row(name: str, records: list[dict[str, Any]], limit: dict[str, Any] | None)
     )
 
 
-def _learned(name: str, content: dict[str, Any], limit: dict[str, Any] | None) -> Row:
+def _learned(name: str, content: dict[str, Any]) -> Row:
     """A row of `benchmarks/learning.py`: its members are seeds."""
     options = ", ".join(f"{k}={v}" for k, v in content["options"].items() if k != "members")
     members = content["members"]
     values, inside, scored = (
         np.array([member[f"log_likelihood{kind}"][1:] for member in members]) for kind in ("", "_inside", "_scored")
     )
-    upper = content["references"].get("limit_upper") if limit is None else limit["upper"]
+    upper = content["references"].get("limit_upper")
     return Row(
         system=name,
         title=f"sosmarkov, {options or 'defaults'} *",
@@ -226,7 +226,7 @@ def _stored(learning: Path | None, name: str) -> list[dict[str, Any]]:
     if learning is None or not learning.is_dir():
         return []
     contents = [json.loads(path.read_text()) for path in sorted(learning.glob("*.json"))]
-    several = [c for c in contents if c["system"] == name and len(c.get("members", [])) > 1]
+    several = [c for c in contents if c["system"] == name and c["seed"] == 0 and len(c.get("members", [])) > 1]
     return sorted(several, key=lambda content: len(content["options"]))
 
 
@@ -235,6 +235,10 @@ def _limit_of(stored: list[dict[str, Any]]) -> dict[str, Any] | None:
         if "limit_lower" in content["references"]:
             return {kind: content["references"][f"limit_{kind}"] for kind in ("lower", "upper", "error")}
     return None
+
+
+def _as_reference(limit: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if limit is None else {f"limit_{kind}": limit[kind] for kind in ("lower", "upper", "error")}
 
 
 def _ordered(name: str, rows: list[Row]) -> list[Row]:
