@@ -21,8 +21,8 @@ EARLY = 6
 
 
 def plain(row: Row) -> bool:
-    """Whether a row of ours is one with default settings."""
-    return not row.ours or row.title.startswith("sosmarkov, defaults")
+    """Whether a row, if it is one of ours, is one with default settings."""
+    return not row.ours or "," not in row.title
 
 
 def best_limit(system: System) -> np.ndarray | None:

@@ -137,13 +137,15 @@ class _Job:
         if (found := _finished(path, config)) is not None:
             tell(f"{row['name']}, seed {seed}: kept")
             return found
-        begin = time.perf_counter()
+        begin, busy = time.perf_counter(), time.process_time()
         _forget_peak_memory()
         try:
             record = self._measure(make(row["method"], row["options"]), seed)
         except Exception as error:  # a method that fails is a result, and is shown as one
             record = {"failed": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
         record = {"title": row["title"], **record, "peak_memory_mb": _peak_memory()}
+        # Beside wall time, which says little where others use the machine: of training, propagation and scores.
+        record["cpu_seconds"] = time.process_time() - busy
         tell(f"{row['name']}, seed {seed}: {record.get('failed', 'done')}, {time.perf_counter() - begin:.0f} s")
         return self._write(path, config | record)
 

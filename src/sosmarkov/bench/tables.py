@@ -16,8 +16,9 @@ scored on the same fresh test trajectories: mean log p(x_k) in nats, nothing flo
 not finite is shown as such. Figures are means over seeds, after +- their standard deviation. *Gap* is to the limit
 (the upper estimate of it) on the states the limit was estimated with: nothing normalised can be above zero but by
 chance. *Mass* is the largest |mass - 1| of a belief in closed form. Seconds of training include compilation; those of
-propagation are of a run after the first where there was one, for all k together. Times on different devices and under
-different loads do not compare. Rows marked * were learned by `benchmarks/learning.py`, several members at once.
+propagation are of a run after the first where there was one, for all k together. These are wall times: on different
+devices, or where others use the machine, they do not compare. *CPU s in all* adds the evaluation of densities at all
+test states, and compilation of that. Rows marked * were learned by `benchmarks/learning.py`, several members at once.
 """
 
 
@@ -35,6 +36,7 @@ class Row:
         parameters: Of one seed.
         training: Seconds, mean over seeds (of all members together where they learned at once).
         propagation: Seconds, mean over seeds.
+        busy: CPU seconds of one seed in all, scores included; None where they were not measured.
         memory: Peak in MB; None where it was not measured.
         device: Where it was trained.
         ours: Whether it is the library itself.
@@ -51,6 +53,7 @@ class Row:
     parameters: int
     training: float
     propagation: float
+    busy: float | None
     memory: float | None
     device: str
     ours: bool
@@ -84,16 +87,16 @@ def collect(results: Path, learning: Path | None) -> list[System]:
     for name, title in list_experiments().items():
         folders = [results / f"{name}-{profile}" for profile in ("full", "quick")]
         folder = next((f for f in folders if any(f.glob("*-*.json"))), None)
-        stored = _stored(learning, name)
+        # Rows learned elsewhere are of the full protocol, and stand beside nothing less.
+        stored = [] if _profile(folder) == "Quick" else _stored(learning, name)
         if folder is None and not stored:
             continue
         records = [] if folder is None else [json.loads(p.read_text()) for p in sorted(folder.glob("*-[0-9]*.json"))]
         limit_file = None if folder is None else folder / "limit.json"
         limit = json.loads(limit_file.read_text()) if limit_file is not None and limit_file.exists() else None
-        if _profile(folder) == "Full":
-            # Of the same data, so of the same states: one estimate serves both.
-            limit = limit or _limit_of(stored)
-            stored = [c | {"references": c["references"] | _as_reference(limit)} for c in stored]
+        # Of the same data, so of the same states: one estimate serves both.
+        limit = limit or _limit_of(stored)
+        stored = [c | {"references": c["references"] | _as_reference(limit)} for c in stored]
         rows = _ordered(name, _rows(name, records, limit)) + [_learned(name, content) for content in stored]
         blown = next((r["blown_up"][1:] for r in records if "blown_up" in r), None)
         blown = blown or next((c["members"][0]["blown_up"][1:] for c in stored if "members" in c), [])
@@ -124,10 +127,11 @@ def section(system: System) -> list[str]:
     if any(row.gaps is not None for row in rows):
         lines += ["", *_head("gap to the limit at k =", shown)]
         lines += [f"| {row.title} | {_cells(row.gaps, shown)} |" for row in rows if row.gaps is not None]
-    lines += ["", "| cost | mass | parameters | training s | propagation s | peak MB | device |", "|---" * 7 + "|"]
+    names = ["cost", "mass", "parameters", "training s", "propagation s", "CPU s in all", "peak MB", "device"]
+    lines += ["", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     lines += [
         f"| {row.title} | {row.mass:.0e} | {row.parameters:,} | {row.training:.1f} | {row.propagation:.2f} |"
-        f" {'' if row.memory is None else f'{row.memory:.0f}'} | {row.device} |"
+        f" {_whole(row.busy)} | {_whole(row.memory)} | {row.device} |"
         for row in rows
         if row.seeds
     ]
@@ -162,6 +166,10 @@ def _cell(values: np.ndarray) -> str:
     return mean if len(values) == 1 else f"{mean} +- {values.std(ddof=1):.2g}"
 
 
+def _whole(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"
+
+
 def _rows(name: str, records: list[dict[str, Any]], limit: dict[str, Any] | None) -> list[Row]:
     found: dict[str, list[dict[str, Any]]] = {}
     for record in records:
@@ -188,6 +196,7 @@ def _row(name: str, records: list[dict[str, Any]], limit: dict[str, Any] | None)
         parameters=first.get("parameters", 0),
         training=_mean(done, "training_seconds"),
         propagation=_mean(done, "propagation_seconds"),
+        busy=_mean(done, "cpu_seconds") if done and all("cpu_seconds" in record for record in done) else None,
         memory=max((record["peak_memory_mb"] for record in done), default=None),
         device=first["environment"]["device"],
         ours=first["method"] == "sos",
@@ -206,7 +215,7 @@ def _learned(name: str, content: dict[str, Any]) -> Row:
     upper = content["references"].get("limit_upper")
     return Row(
         system=name,
-        title=f"sosmarkov, {options or 'defaults'} *",
+        title=f"sosmarkov{', ' if options else ''}{options} *",
         values=values,
         inside=inside,
         gaps=None if upper is None else scored - np.asarray(upper),
@@ -214,6 +223,7 @@ def _learned(name: str, content: dict[str, Any]) -> Row:
         parameters=content["parameters"],
         training=content["seconds"],
         propagation=_mean(members, "propagation_seconds_with_compilation"),
+        busy=None,
         memory=None,
         device=content.get("trained_on") or content["environment"]["device"],
         ours=True,

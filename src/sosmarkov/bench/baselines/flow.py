@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.bench.baselines.base import Baseline, Trained, Trainer
@@ -144,11 +144,15 @@ class Flow(Baseline[Flows]):
 
 @eqx.filter_jit
 def _particles(model: Flows, key: PRNGKeyArray, count: int, steps: int) -> Float[Array, "k n d"]:
-    first, *keys = jax.random.split(key, steps + 1)
-    z = [model.initial.sample(first, (count,))]
-    for key in keys:
-        z.append(model.step.sample(key, condition=z[-1]))
-    return model.centre + model.width * jnp.stack(z)
+    first, later = jax.random.split(key)
+    start = model.initial.sample(first, (count,))
+
+    def step(z: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
+        moved = model.step.sample(key, condition=z)
+        return moved, moved
+
+    _, rest = lax.scan(step, start, jax.random.split(later, steps))
+    return model.centre + model.width * jnp.concatenate([start[None], rest])
 
 
 def chosen_mixture(x: np.ndarray, seed: int) -> Mixture:
