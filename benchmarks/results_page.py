@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sosmarkov.bench.runner import table
-from sosmarkov.bench.tables import Row, System, collect
+from sosmarkov.bench.tables import Row, System, collect, usable_limit
 
 ROOT = Path(__file__).parent.parent
 RESULTS, LEARNING, PAPER = ROOT / "results" / "bench", ROOT / "results" / "learning", ROOT / "results" / "paper.json"
@@ -26,8 +26,8 @@ def plain(row: Row) -> bool:
 
 
 def best_limit(system: System) -> np.ndarray | None:
-    """The upper estimate, shape (K,)."""
-    return None if system.limit is None else np.asarray(system.limit["upper"])
+    """The upper estimate, shape (K,), where it says anything."""
+    return None if system.limit is None else usable_limit(system.limit)
 
 
 def early_gap(row: Row) -> float | None:
@@ -149,6 +149,12 @@ out, because its simulator is another system (below).
 ## The paper's figures beside both references
 """
 
+STORY_READING = """
+Where beliefs are close to Gaussian (the cart-pole's first steps), one Gaussian per k is hard to beat for anybody: it
+has a few numbers to learn from a thousand states. This library's default is below it there, and above it where
+beliefs bend. The table says where.
+"""
+
 STORY_PROTOCOL = """
 ## What differs in protocol
 
@@ -158,10 +164,10 @@ The two sets of figures were not made alike, and some of the distance is protoco
   nothing left out. The first can only help the paper's figures, and only where densities are tiny.
 - Its transform to the unit box was fitted on test data; here nothing is.
 - Its sum-of-squares model of the cart-pole was trained on nine steps and asked for thirteen, its flow on fourteen.
-- Its flow starts from the true initial distribution and is scored through a mixture fitted to 1,000 particles. That
-  mixture has as much to do with the score as the flow has.
-- Three of its fifteen trials on the 6-D quadrotor exceed the limit by 0.8 to 2.2 nats. Densities that integrate to one
-  cannot do that; the mean over trials in the table contains them.
+- Its flow starts from the true initial distribution and is scored through a mixture fitted to 1,000 particles: that
+  mixture, not the flow, is what has the score.
+- Three of the fifteen stored trials on the 6-D quadrotor exceed the limit by 0.8 to 2.2 nats. Densities that integrate
+  to one cannot do that; the mean over trials in the table contains them.
 - Its quadcopter's low-pass filter is shared between trajectories, so that its data are neither independent nor Markov
   in 12-D. Ours keeps a filter a trajectory. The two are not the same system, and figures do not compare across them.
 
@@ -199,10 +205,13 @@ def _paper_table(systems: dict[str, System], paper: dict[str, Any]) -> list[str]
             lines.append(_line(name, f"sosmarkov, {ours.seeds} seeds", ours.values.mean(axis=0)[np.array(ks) - 1]))
         if name != "quadcopter" and limit is not None:
             lines.append(_line(name, "**limit** (upper)", limit[np.array(ks) - 1]))
-        wins = [f"{method} at {int(np.sum(np.array(v) > gaussian))}" for method, v in stated.items()]
-        verdicts.append(f"{name}: {', '.join(wins)} of {len(ks)}")
-    told = "At how many k the paper's rows are above one Gaussian per k: " + "; ".join(verdicts) + "."
-    return [*lines, "", told]
+        compared = {f"paper's {method}": np.array(values) for method, values in stated.items()}
+        if name != "quadcopter" and ours is not None:
+            compared["sosmarkov"] = ours.values.mean(axis=0)[np.array(ks) - 1]
+        wins = [f"{method} at {int(np.sum(values > gaussian))}" for method, values in compared.items()]
+        verdicts.append(f"- {name}: {', '.join(wins)}")
+    told = f"At how many of these {len(ks)} k a row is above one Gaussian per k:\n\n" + "\n".join(verdicts)
+    return [*lines, "", told, STORY_READING]
 
 
 def _methods(systems: dict[str, System], paper: dict[str, Any]) -> list[str]:
@@ -216,7 +225,7 @@ def _methods(systems: dict[str, System], paper: dict[str, Any]) -> list[str]:
     stated = paper["bernstein_vdp"]
     values = ", ".join(f"{v:.2f}" for v in stated["log_likelihood"])
     lines += [
-        "\n* twelve members learned at once.\n",
+        "\n\\* several members learned at once.\n",
         f"The authors' own Bernstein flow of degree {stated['degree']} on the Van der Pol system"
         f" ({stated['parameters']:,} parameters, about {stated['seconds_per_step']} s a step) is stored with k = 1.."
         f"{stated['k'][-1]}: {values}. The integral of a polynomial is a finite sum, by Gauss-Legendre nodes exact to"

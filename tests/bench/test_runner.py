@@ -1,6 +1,7 @@
 """Experiments run, are kept, fail visibly and become a page, at the smallest size."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,11 @@ def test_every_experiment_that_comes_with_the_package_can_be_made():
             for row in experiment["rows"]:
                 assert runner.make(row["method"], row["options"]).trainer is not None
             assert experiment["system"] == name
+
+
+def test_the_pages_of_results_are_made_from_the_stored_files():
+    script = Path(__file__).parents[2] / "benchmarks" / "results_page.py"
+    assert runpy.run_path(str(script))["main"](["--check"]) == 0
 
 
 def test_listing_does_not_load_jax():

@@ -13,13 +13,20 @@ HEAD = """# Results
 
 Made from `results/` by `sosmarkov bench table`; do not edit. Every method learns from the same simulated data and is
 scored on the same fresh test trajectories: mean log p(x_k) in nats, nothing floored, nothing dropped; a value that is
-not finite is shown as such. Figures are means over seeds, after +- their standard deviation. *Gap* is to the limit
-(the upper estimate of it) on the states the limit was estimated with: nothing normalised can be above zero but by
-chance. *Mass* is the largest |mass - 1| of a belief in closed form. Seconds of training include compilation; those of
-propagation are of a run after the first where there was one, for all k together. These are wall times: on different
-devices, or where others use the machine, they do not compare. *CPU s in all* adds the evaluation of densities at all
-test states, and compilation of that. Rows marked * were learned by `benchmarks/learning.py`, several members at once.
+not finite is shown as such. Figures are means over seeds, after +- their standard deviation.
+
+- *Gap* is to the limit (the upper estimate of it) on the states the limit was estimated with: nothing normalised can
+  be above zero but by chance. It is left out where the two estimates are a nat apart or more, and so say nothing.
+- *Mass* is the largest |mass - 1| of a belief, in closed form.
+- Seconds of training include compilation; those of propagation are of a run after the first where there was one, for
+  all k together. These are wall times: on different devices, or where others use the machine, they do not compare.
+  *CPU s in all* adds the evaluation of densities at all test states, and its compilation.
+- Baselines learn from no state further out than eight robust deviations (a simulation that blew up); all are scored.
+- Rows marked * were learned by `benchmarks/learning.py`, several members at once.
 """
+
+
+_APART = 1.0
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,12 @@ def collect(results: Path, learning: Path | None) -> list[System]:
         blown = blown or next((c["members"][0]["blown_up"][1:] for c in stored if "members" in c), [])
         found.append(System(name, title, _profile(folder), _sizes(records), blown, limit, rows))
     return found
+
+
+def usable_limit(limit: dict[str, Any]) -> np.ndarray:
+    """The upper estimate, shape (K,); NaN where it is so far from the lower one that neither says anything."""
+    lower, upper = np.asarray(limit["lower"]), np.asarray(limit["upper"])
+    return np.where(upper - lower < _APART, upper, np.nan)
 
 
 def render(results: Path, learning: Path | None) -> str:
@@ -191,7 +204,7 @@ def _row(name: str, records: list[dict[str, Any]], limit: dict[str, Any] | None)
         title=first["title"],
         values=values,
         inside=inside,
-        gaps=None if limit is None or not done else scored - np.asarray(limit["upper"]),
+        gaps=None if limit is None or not done else scored - usable_limit(limit),
         mass=max((record["mass_error"] for record in done), default=np.nan),
         parameters=first.get("parameters", 0),
         training=_mean(done, "training_seconds"),
@@ -212,13 +225,13 @@ def _learned(name: str, content: dict[str, Any]) -> Row:
     values, inside, scored = (
         np.array([member[f"log_likelihood{kind}"][1:] for member in members]) for kind in ("", "_inside", "_scored")
     )
-    upper = content["references"].get("limit_upper")
+    limit = _limit_of([content])
     return Row(
         system=name,
         title=f"sosmarkov{', ' if options else ''}{options} *",
         values=values,
         inside=inside,
-        gaps=None if upper is None else scored - np.asarray(upper),
+        gaps=None if limit is None else scored - usable_limit(limit),
         mass=max(member["mass_error"] for member in members),
         parameters=content["parameters"],
         training=content["seconds"],
