@@ -21,15 +21,14 @@ import numpy as np
 from sklearn.mixture import GaussianMixture
 
 import sosmarkov as sm
+from sosmarkov.bench.baselines.gaussian import gaussian_per_step
 from sosmarkov.bench.environment import environment
-from sosmarkov.bench.oracle import gaussian_per_step, limit
+from sosmarkov.bench.oracle import limit
+from sosmarkov.bench.protocol import LIMIT_TEST, score, simulate_test, simulate_training, steps_of
 from sosmarkov.bench.systems import get_system
 from sosmarkov.files import write_atomic
 
-HORIZON = 13
-TEST, PREDECESSORS, LIMIT_TEST = 10_000, 50_000, 2_000
-# Beyond this a state of the Van der Pol system has left for good (forward Euler blows up outside the limit cycle).
-BLOWN_UP = 10.0
+TEST, PREDECESSORS = 10_000, 50_000
 
 
 def options_of(text: str) -> dict[str, Any]:
@@ -44,34 +43,13 @@ def options_of(text: str) -> dict[str, Any]:
     return {name: value(word) for name, word in (part.split("=", 1) for part in text.split(",") if part)}
 
 
-def training_data(system: Any, seed: int, quick: bool) -> dict[str, Any]:
-    """What the protocol grants: trajectories, or wide pairs with initial states."""
-    key = jax.random.key(seed)
-    share = 20 if quick else 1
-    if system.wide is None:
-        steps = min(system.horizon, HORIZON)
-        return {"trajectories": np.asarray(system.simulate(key, system.train_trajectories // share, steps))}
-    first, second = jax.random.split(key)
-    pairs = system.sample_wide(first, system.wide.pair_count // share)
-    initial = system.sample_initial(second, system.wide.initial_count // share)
-    return {"transitions": tuple(np.asarray(x) for x in pairs), "initial": np.asarray(initial)}
-
-
-def score(member: sm.MarkovProcess, test: np.ndarray) -> dict[str, Any]:
+def scored(member: sm.MarkovProcess, test: np.ndarray) -> dict[str, Any]:
     """Mean log-likelihood per k with and without blown-up states, and the beliefs' masses."""
     begin = time.perf_counter()
     beliefs = member.propagate(test.shape[1] - 1)
     jax.block_until_ready(beliefs.coefficients)
     seconds = time.perf_counter() - begin
-    values = [np.asarray(belief.log_prob(test[:, k])) for k, belief in enumerate(beliefs)]
-    inside = np.all(np.abs(test) <= BLOWN_UP, axis=2) if test.shape[2] == 2 else np.ones(test.shape[:2], bool)
-    return {
-        "log_likelihood": [float(v.mean()) for v in values],
-        # On the states the limit is estimated with: a mean over others would differ from it by chance.
-        "log_likelihood_scored": [float(v[:LIMIT_TEST].mean()) for v in values],
-        "log_likelihood_inside": [float(v[inside[:, k]].mean()) for k, v in enumerate(values)],
-        "blown_up": [int(n) for n in (~inside).sum(axis=0)],
-        "finite": bool(all(np.isfinite(v).all() for v in values)),
+    return score(lambda k, x: np.asarray(beliefs[k].log_prob(x)), test, len(beliefs) - 1) | {
         "mass_error": float(max(abs(float(belief.mass()) - 1.0) for belief in beliefs)),
         "propagation_seconds_with_compilation": seconds,
     }
@@ -110,9 +88,10 @@ def references(system: Any, data: dict[str, Any], test: np.ndarray, quick: bool)
 def run(name: str, options: dict[str, Any], seed: int, quick: bool, checkpoint: Path | None = None) -> dict[str, Any]:
     """One row: data, fit, scores; a failure is recorded as one."""
     system = get_system(name)
-    data = training_data(system, seed, quick)
-    steps = min(system.horizon, HORIZON)
-    test = np.asarray(system.simulate(jax.random.key(seed + 1), TEST // (20 if quick else 1), steps))
+    share = 0.05 if quick else 1.0
+    data = simulate_training(system, seed, share)
+    steps = steps_of(system)
+    test = simulate_test(system, seed, round(share * TEST))
     row: dict[str, Any] = {"system": name, "options": dict(options), "seed": seed, "quick": quick}
     row |= {"environment": environment(), "references": references(system, data, test, quick)}
     resume = checkpoint if checkpoint is not None and checkpoint.exists() else None
@@ -138,7 +117,7 @@ def run(name: str, options: dict[str, Any], seed: int, quick: bool, checkpoint: 
             {"name": p.name, "seconds": p.seconds, "steps": p.done, "best": p.best.tolist(), "stopped": p.stopped}
             for p in history.phases
         ],
-        "members": [score(member, test) for member in members],
+        "members": [scored(member, test) for member in members],
     }
 
 

@@ -16,7 +16,8 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.oracle import gaussian_per_step, limit
+from sosmarkov.bench.baselines.gaussian import gaussian_per_step
+from sosmarkov.bench.oracle import limit
 from sosmarkov.bench.systems import get_system
 
 STEPS = (0, 1, 2, 3, 5, 7)
