@@ -51,9 +51,9 @@ def photograph(page: Path) -> None:
                 tab.focus("#step")
                 for _ in range(5):
                     tab.keyboard.press("ArrowRight")
-                tab.evaluate("document.activeElement.blur()")
+                tab.evaluate("document.activeElement.blur(); window.scrollTo({ top: 0, behavior: 'instant' })")
                 picture = Image.open(io.BytesIO(tab.screenshot())).convert(
-                    "P", palette=Image.Palette.ADAPTIVE, colors=128
+                    "P", palette=Image.Palette.ADAPTIVE, colors=256
                 )
                 content = io.BytesIO()
                 picture.save(content, format="png", optimize=True)

@@ -162,7 +162,7 @@
   };
   const drawPair = (canvas, frame, step) => {
     const width = canvas.clientWidth || 480, narrow = width < 420;
-    const pair = data.pairs[state.pair], left = narrow ? 48 : 62, box = { x: left, y: 10, w: width - left - (narrow ? 58 : 66), h: 0 };
+    const pair = data.pairs[state.pair], left = narrow ? 44 : 62, box = { x: left, y: 10, w: width - left - (narrow ? 65 : 66), h: 0 };
     box.h = box.w;
     const pen = prepare(canvas, width, box.h + 62);
     canvas.style.height = box.h + 62 + "px";
