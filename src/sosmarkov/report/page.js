@@ -152,11 +152,11 @@
       pen.fillText(shown(share * peak, 2), x + w + 5, box.y + box.h * (1 - share) + (share === 1 ? 5 : share === 0 ? -5 : 0));
     });
   };
-  const dots = (pen, found, box, radius) => {
-    pen.fillStyle = colour("dot"); pen.strokeStyle = colour("dot-edge"); pen.lineWidth = 0.7;
+  const dots = (pen, found, box, radius, edge = 0.7) => {
+    pen.fillStyle = colour("dot"); pen.strokeStyle = colour("dot-edge"); pen.lineWidth = edge;
     for (const [a, b] of found) {
       pen.beginPath(); pen.arc(box.x + a * box.w, box.y + (1 - b) * box.h, radius, 0, 2 * Math.PI);
-      pen.globalAlpha = 0.85; pen.fill(); pen.stroke();
+      pen.globalAlpha = 0.85; pen.fill(); if (edge) pen.stroke();
     }
     pen.globalAlpha = 1;
   };
@@ -208,11 +208,10 @@
   };
   const drawThumb = (canvas, frame) => {
     const width = canvas.clientWidth || 96, pen = prepare(canvas, width, width);
-    canvas.style.height = width + "px";
     const box = { x: 0, y: 0, w: width, h: width };
     if (!single) {
       pen.drawImage(image(state.pair, frame, FINE), 0, 0, width, width);
-      if (printing && byId("observed").checked) dots(pen, points(frame, data.pairs[state.pair]).found, box, 1);
+      if (printing && byId("observed").checked) dots(pen, points(frame, data.pairs[state.pair]).found.slice(0, 120), box, 0.7, 0);
     } else {
       const values = data.lines[frame], peak = data.peaks[0][frame];
       pen.fillStyle = colour("band-narrow"); pen.beginPath(); pen.moveTo(0, width);
@@ -258,6 +257,8 @@
     for (const button of byId("strip").children) button.setAttribute("aria-current", String(Number(button.dataset.step) === state.step));
   };
   const drawRest = () => {
+    const ends = data.pairs[state.pair].map((c) => `${data.names[c]} from ${shown(data.low[c])} to ${shown(data.high[c])}`);
+    byId("strip-note").textContent = "Across: " + ends.join("; up: ") + ".";
     for (const button of byId("strip").children) drawThumb(button.querySelector("canvas"), Number(button.dataset.step));
     const stationary = byId("stationary");
     if (stationary && data.longRun && !single) { byId("stationary-figure").hidden = false; drawPair(stationary, count, null); }
