@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test exhaustive bench format lint clean
+.PHONY: demo test exhaustive bench docs format lint clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/van_der_pol.py --out demo
@@ -23,6 +23,10 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/streaming.py $(ARGS)
 	$(BIN)/python benchmarks/hidden.py $(ARGS)
 	$(BIN)/python benchmarks/page.py
+
+# The site, in docs/_build/html; a warning is an error.
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 format: $(STAMP)
 	$(BIN)/ruff format .
