@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sosmarkov.inference.propagate import Beliefs, BeliefSequence
     from sosmarkov.inference.smooth import SmoothResult
     from sosmarkov.inference.trajectories import ChapmanKolmogorov
+    from sosmarkov.io.model import load, save
     from sosmarkov.learning.fit import fit
     from sosmarkov.learning.history import History
     from sosmarkov.learning.loop import TrainingError
@@ -65,6 +66,7 @@ _ROOMS = {
     "emission": ("LearnedSensor",),
     "ensemble": ("Ensemble",),
     "forms": ("LinearForm", "PlainConditional", "SquaredForm"),
+    "io.model": ("load", "save"),
     "learning.fit": ("fit",),
     "learning.history": ("History",),
     "learning.loop": ("TrainingError",),

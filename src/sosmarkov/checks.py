@@ -108,6 +108,16 @@ def coordinates(chosen: Sequence[int] | int, dim: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+def columns(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:
+    """A different name for each coordinate; x0, x1, ... where none are given."""
+    if names is None:
+        return tuple(f"x{c}" for c in range(dim))
+    listed = [names] if isinstance(names, str) else list(names)
+    if len(listed) != dim or len(set(map(str, listed))) != dim or not all(isinstance(n, str) and n for n in listed):
+        raise ValueError(f"Expected {dim} different names for the columns, got {listed}.")
+    return tuple(listed)
+
+
 def shape(wanted: Sequence[int] | int) -> tuple[int, ...]:
     """A shape from a number or a sequence of them."""
     listed = [wanted] if isinstance(wanted, (int, np.integer)) else list(wanted)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -136,3 +139,15 @@ def steps_of(dynamics: Dynamics, inputs: ArrayLike | None, steps: int, *, first:
     if features.period is not None and checks.is_concrete(array) and np.any(np.asarray(array) != np.round(array)):
         raise ValueError("Expected whole numbers for the times of a process with a period, got others.")
     return array
+
+
+def inputs_of(dynamics: Dynamics, steps: Sequence[int], inputs: Any) -> list[np.ndarray] | None:
+    """The inputs of several trajectories with so many steps each; None where the dynamics take none."""
+    if dynamics.features is None or inputs is None:
+        given = [steps_of(dynamics, inputs, count) for count in steps]
+    else:
+        each = list(inputs) if isinstance(inputs, (list, tuple)) or np.ndim(inputs) == 3 else [inputs]
+        if len(each) != len(steps):
+            raise ValueError(f"Expected inputs of {len(steps)} trajectories, got those of {len(each)}.")
+        given = [steps_of(dynamics, one, count) for one, count in zip(each, steps, strict=True)]
+    return None if any(u is None for u in given) else [np.asarray(u) for u in given]

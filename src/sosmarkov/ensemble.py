@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ class Ensemble(eqx.Module, Sequence[MarkovProcess]):
             raise ValueError("Expected at least one member, got none.")
         if len({member.dim for member in members}) > 1:
             raise ValueError(f"Expected members of one dimension, got {[member.dim for member in members]}.")
+        if len({member.columns for member in members}) > 1:
+            raise ValueError("Expected members with the same names of columns, got different ones.")
         self.members = tuple(members)
         self.history = history
 
@@ -49,6 +52,22 @@ class Ensemble(eqx.Module, Sequence[MarkovProcess]):
     def dim(self) -> int:
         """Number of coordinates."""
         return self.members[0].dim
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the coordinates."""
+        return self.members[0].columns
+
+    def with_columns(self, columns: Sequence[str]) -> Ensemble:
+        """The same ensemble with other names for its coordinates."""
+        return Ensemble([member.with_columns(columns) for member in self.members], history=self.history)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the ensemble to one file, which `sosmarkov.load` reads."""
+        # The public verb: the room of files is below this one.
+        from sosmarkov import save
+
+        save(self, path)
 
     @property
     def initial(self) -> MixtureBelief:

@@ -81,8 +81,10 @@ def load_arrays(path: str | os.PathLike, what: str = "file") -> tuple[dict[str, 
         arrays = _load(block)
         length = int.from_bytes(block[:8], "little")
         header = json.loads(json.loads(block[8 : 8 + length])["__metadata__"]["header"])
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(
             f"Expected a {what} written by sosmarkov, got {path}, which cannot be read: {error}."
         ) from error
+    if not isinstance(header, dict):
+        raise ValueError(f"Expected a {what} written by sosmarkov, got {path}, whose header is no mapping.")
     return arrays, header

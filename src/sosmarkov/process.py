@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +17,9 @@ from sosmarkov import checks
 from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief, initial_belief
 from sosmarkov.checks import ArrayLike
 from sosmarkov.diagnostics import CheckReport, examine
-from sosmarkov.driven import DrivenTransition, steps_of
+from sosmarkov.driven import DrivenTransition, inputs_of, steps_of
 from sosmarkov.emission import LearnedSensor, require_rank
-from sosmarkov.forms import Form
+from sosmarkov.forms import Form, same
 from sosmarkov.inference import emission, safety, stationary
 from sosmarkov.inference import filter as filtering
 from sosmarkov.inference import propagate as propagation
@@ -43,6 +44,7 @@ class MarkovProcess(eqx.Module):
         initial: Where it starts: a form h_0 over a basis of its own (p_0 = g h_0, normalised
             exactly), a belief of this process, or a known state of shape (d,).
         sensor: What is read with every step, where that was learned with the process.
+        columns: Names of the coordinates; "x0", "x1", ... where none are given.
     """
 
     initial: Belief
@@ -51,15 +53,23 @@ class MarkovProcess(eqx.Module):
     history: Any = eqx.field(static=True)
     # What is read with every step, where that was learned too.
     sensor: LearnedSensor | None
+    columns: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(
-        self, transition: Dynamics, initial: Start, *, sensor: LearnedSensor | None = None, history: Any = None
+        self,
+        transition: Dynamics,
+        initial: Start,
+        *,
+        sensor: LearnedSensor | None = None,
+        history: Any = None,
+        columns: Sequence[str] | None = None,
     ):
         self.transition, self.sensor = transition, sensor
         self.initial = self._start(initial)
         if sensor is not None:
             require_rank(sensor, self._steady)
         self.history = history
+        self.columns = checks.columns(columns, self.dim)
 
     @property
     def dim(self) -> int:
@@ -84,7 +94,18 @@ class MarkovProcess(eqx.Module):
         """The process under one input that stays, shape (e,): an ordinary one, with a long run of its own."""
         if not isinstance(self.transition, DrivenTransition):
             raise ValueError("Expected a process with inputs, got one that was built without.")
-        return MarkovProcess(self.transition.under(u), self.initial, history=self.history)
+        return MarkovProcess(self.transition.under(u), self.initial, history=self.history, columns=self.columns)
+
+    def with_columns(self, columns: Sequence[str]) -> MarkovProcess:
+        """The same process with other names for its coordinates."""
+        return MarkovProcess(self.transition, self.initial, sensor=self.sensor, history=self.history, columns=columns)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the process to one file, which `sosmarkov.load` reads."""
+        # The public verb: the room of files is below this one.
+        from sosmarkov import save
+
+        save(self, path)
 
     def propagate(self, steps: int, *, initial: Start | None = None, inputs: ArrayLike | None = None) -> Beliefs:
         """Beliefs at steps 0 to `steps`, exactly, by one compiled scan.
@@ -141,7 +162,7 @@ class MarkovProcess(eqx.Module):
             inputs: Of each step of each trajectory: shape (N, T - 1, e), or a list of arrays (T_i - 1, e).
         """
         found = trajectories_.gather(trajectories, self.dim)
-        given = self._inputs_of(found, inputs)
+        given = inputs_of(self.transition, [len(path) - 1 for path in found], inputs)
         return trajectories_.log_likelihood(self.transition, self.initial, found, given)
 
     def ck_test(
@@ -331,17 +352,6 @@ class MarkovProcess(eqx.Module):
             " `process.under(u)`, the process under one input."
         )
 
-    def _inputs_of(self, trajectories: list[np.ndarray], inputs: Any) -> list[np.ndarray] | None:
-        steps = [len(path) - 1 for path in trajectories]
-        if self.transition.features is None or inputs is None:
-            given = [steps_of(self.transition, inputs, count) for count in steps]
-        else:
-            each = list(inputs) if isinstance(inputs, (list, tuple)) or np.ndim(inputs) == 3 else [inputs]
-            if len(each) != len(steps):
-                raise ValueError(f"Expected inputs of {len(steps)} trajectories, got those of {len(each)}.")
-            given = [steps_of(self.transition, one, count) for one, count in zip(each, steps, strict=True)]
-        return None if any(u is None for u in given) else [np.asarray(u) for u in given]
-
     def _sensor(self, sensor: Sensor | LearnedSensor | None) -> Sensor | LearnedSensor:
         found = self.sensor if sensor is None else sensor
         if found is None:
@@ -373,7 +383,7 @@ class MarkovProcess(eqx.Module):
         if initial.dim != self.dim:
             raise ValueError(f"Expected an initial belief over {self.dim} coordinates, got {initial.dim}.")
         members = initial.members if isinstance(initial, MixtureBelief) else (initial,)
-        if any(isinstance(one, ProductBelief) and not _same(one.g, self.transition.g) for one in members):
+        if any(isinstance(one, ProductBelief) and not same(one.g, self.transition.g) for one in members):
             raise ValueError(
                 "Expected a belief of this process (its factor g divides out), got one of another process."
             )
@@ -386,15 +396,3 @@ class MarkovProcess(eqx.Module):
                     f" space ({self.transition.phi.lower} to {self.transition.phi.upper})."
                 )
         return initial
-
-
-def _same(one: Form, other: Form) -> bool:
-    """Whether two forms are equal, as far as their values can be looked at."""
-    # A belief of this very process shares its arrays; in a stream of readings nothing else is cheap enough.
-    if all(a is b for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=False)):
-        return jax.tree.structure(one) == jax.tree.structure(other)
-    equal = _equal(one, other)
-    return not checks.is_concrete(jnp.asarray(equal)) or bool(equal)
-
-
-_equal = eqx.filter_jit(eqx.tree_equal)

@@ -31,10 +31,9 @@ def run(options: Namespace) -> int:
     if loud:
         remark(_described(series, options.data))
         _doubts(series, options)
-    given = settings(options.set) | {"seed": options.seed, "progress": loud}
+    given = settings(options.set) | {"seed": options.seed, "progress": loud, "columns": series.columns}
     given |= {"checkpoint": options.checkpoint, "resume": options.resume}
     process = _learn(series, given, options.pairs or len(series.trajectories) == 1)
-    process = process.with_columns(series.columns)
     process.save(options.output)
     found = _summary(process, series, options.output)
     if options.json:

@@ -14,7 +14,7 @@ import numpy as np
 
 from sosmarkov.cli.options import UsageError
 from sosmarkov.cli.wide import from_wide
-from sosmarkov.learning.frames import ArrowColumns, Columns, arrange, coordinates_of
+from sosmarkov.learning.frames import ArrowColumns, Columns, arrange, chosen
 
 _TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _PARQUET = (".parquet", ".pq")
@@ -138,7 +138,7 @@ def _from_rows(
     time: str | None,
     inputs: Sequence[str] | None,
 ) -> Series:
-    names = coordinates_of(table, columns, {trajectory, time, *(inputs or ())})
+    names = chosen(table, columns, {trajectory, time, *(inputs or ())})
     found = arrange(table, [*names, *(inputs or ())], trajectory=trajectory, time=time)
     states, dim = found.trajectories, len(names)
     given = None
@@ -159,11 +159,11 @@ def _from_arrays(
         if len(inputs) != 1 or inputs[0] not in arrays:
             raise ValueError(f"Expected --inputs with one array among {sorted(arrays)} in {path.name}, got {inputs}.")
         given = arrays.pop(inputs[0])
-    chosen = [arrays["trajectories"]] if "trajectories" in arrays else list(arrays.values())
+    found = [arrays["trajectories"]] if "trajectories" in arrays else list(arrays.values())
     expected = f"Expected trajectories as arrays (N, T, d) or (T, d) of numbers in {path.name}, got"
-    if not chosen or any(a.ndim not in (2, 3) or a.dtype.kind not in "iuf" or 0 in a.shape for a in chosen):
+    if not found or any(a.ndim not in (2, 3) or a.dtype.kind not in "iuf" or 0 in a.shape for a in found):
         raise ValueError(f"{expected} {', '.join(f'{name} {a.shape} {a.dtype}' for name, a in arrays.items())}.")
-    parts = [np.array(part, float) for a in chosen for part in (a if a.ndim == 3 else [a])]
+    parts = [np.array(part, float) for a in found for part in (a if a.ndim == 3 else [a])]
     dims = {part.shape[1] for part in parts}
     if len(dims) > 1:
         raise ValueError(f"{expected} arrays with {' and '.join(map(str, sorted(dims)))} coordinates.")

@@ -46,7 +46,7 @@ class Checkpoint:
         arrays, header = load_arrays(resume, "checkpoint")
         if header.get("format") != _FORMAT:
             raise ValueError(f"Expected a checkpoint of format {_FORMAT}, got {header.get('format')} in {resume}.")
-        if header["identity"] != identity:
+        if header.get("identity") != identity:
             raise ValueError(
                 f"Expected a checkpoint of the same data and settings, got {resume}, which was written for others."
                 " Continue with exactly the call that began it, or begin anew without resume."

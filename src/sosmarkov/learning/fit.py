@@ -9,13 +9,14 @@ from typing import Any, Literal, overload
 import jax
 import numpy as np
 
+from sosmarkov import checks
 from sosmarkov.bases import Basis
 from sosmarkov.checks import ArrayLike
 from sosmarkov.couplings import Features
 from sosmarkov.ensemble import Ensemble
 from sosmarkov.learning.checkpoint import Checkpoint, fingerprint
 from sosmarkov.learning.data import Data, as_list, from_pairs, from_trajectories, require_enough
-from sosmarkov.learning.frames import is_frame, trajectories_from
+from sosmarkov.learning.frames import as_table, coordinates_of, is_frame, trajectories_from
 from sosmarkov.learning.history import Progress
 from sosmarkov.learning.phases import Interruption, Phases
 from sosmarkov.learning.run import Run
@@ -114,7 +115,8 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
             the break. It is kept up to date too, unless `checkpoint` names another file.
         trajectory: For a data frame, the column that says which trajectory a row belongs to.
         time: For a data frame, the column to sort each trajectory by.
-        columns: For a data frame, the coordinates; None: all other numeric columns.
+        columns: For a data frame, the coordinates; None: all other numeric columns. For arrays, names of the
+            coordinates. They are `process.columns`.
         progress: Show a bar, on a terminal only. Interrupting (Ctrl-C) keeps the best so far.
 
     Returns:
@@ -123,12 +125,16 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
     given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
     stream = None
     if is_frame(trajectories):
-        trajectories = trajectories_from(trajectories, trajectory=trajectory, time=time, columns=columns)
+        where = {"trajectory": trajectory, "time": time, "columns": columns}
+        table = as_table(trajectories)
+        trajectories, columns = trajectories_from(table, **where), coordinates_of(table, **where)
     elif isinstance(trajectories, (Stored, np.memmap)):
+        columns = trajectories.columns if columns is None and isinstance(trajectories, Stored) else columns
         trajectories, stream = _stored(trajectories, seed)
     if period is not None and inputs is None and trajectories is not None:
         inputs = [np.arange(len(part) - 1.0) for part in as_list(trajectories)]
     data = _gather(trajectories, transitions, initial, weights, inputs)
+    columns = checks.columns(columns, data.x.shape[1])
     functions = settle_sensor(data, observations, sensor_size, given)
     if functions is not None:
         given |= {"sensor_size": functions.size, "rank": functions.rank if rank is None else rank}
@@ -143,8 +149,10 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
         with Interruption() as interruption:
             phases = Phases(settings, bar, keeper, interruption)
             if functions is not None:
-                return SensedRun(settings, phases, functions.size).fit(trajectories, observations, weights)
-            return Run(settings, transform, phases, stream).fit(data)
+                found = SensedRun(settings, phases, functions.size).fit(trajectories, observations, weights)
+            else:
+                found = Run(settings, transform, phases, stream).fit(data)
+            return found.with_columns(columns)
     finally:
         bar.close()
 

@@ -57,11 +57,7 @@ class ArrowColumns(Columns):
     """The columns of any table with `__arrow_c_stream__`."""
 
     def __init__(self, frame: Any):
-        try:
-            import pyarrow
-        except ImportError as error:
-            raise ImportError("Reading data frames needs pyarrow: pip install 'sosmarkov[data]'.") from error
-        self._table = pyarrow.table(frame)
+        self._table = as_table(frame)
 
     @property
     def names(self) -> list[str]:
@@ -138,11 +134,27 @@ def trajectories_from(
         One array per trajectory, in the order they first appear. Null entries become NaN.
     """
     table = ArrowColumns(frame)
-    names = coordinates_of(table, columns, {trajectory, time})
+    names = chosen(table, columns, {trajectory, time})
     return arrange(table, names, trajectory=trajectory, time=time).trajectories
 
 
-def coordinates_of(table: Columns, columns: Sequence[str] | None, others: set[str | None]) -> list[str]:
+def coordinates_of(
+    frame: Any, *, trajectory: str | None = None, time: str | None = None, columns: Sequence[str] | None = None
+) -> list[str]:
+    """Names of the coordinates that `trajectories_from` reads with these options."""
+    return chosen(ArrowColumns(frame), columns, {trajectory, time})
+
+
+def as_table(frame: Any) -> Any:
+    """The frame as an Arrow table; a stream can be read only once."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError("Reading data frames needs pyarrow: pip install 'sosmarkov[data]'.") from error
+    return pyarrow.table(frame)
+
+
+def chosen(table: Columns, columns: Sequence[str] | None, others: set[str | None]) -> list[str]:
     """The columns asked for, or all numeric ones but `others`; a ValueError where they are not there."""
     wanted = {*(columns or ()), *others} - {None}
     missing = [name for name in wanted if name not in table.names]

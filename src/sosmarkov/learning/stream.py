@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sosmarkov.learning.frames import trajectories_from
+from sosmarkov.learning.frames import coordinates_of, trajectories_from
 
 # Trajectories held in memory: for scales, starts and the held-out part.
 RESIDENT = 20_000
@@ -29,6 +29,11 @@ class Stored(ABC):
     @abstractmethod
     def take(self, start: int, stop: int) -> Sequence[np.ndarray]:
         """Trajectories start, ..., stop - 1, each (T_i, d)."""
+
+    @property
+    def columns(self) -> list[str] | None:
+        """Names of the coordinates, where they have any."""
+        return None
 
 
 class StoredArray(Stored):
@@ -97,6 +102,11 @@ class StoredTable(Stored):
     def __len__(self) -> int:
         """How many trajectories."""
         return len(self._ends)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the coordinates."""
+        return coordinates_of(self._file.schema_arrow.empty_table(), **self._options)
 
     def take(self, start: int, stop: int) -> Sequence[np.ndarray]:
         """These trajectories, from the row groups that hold them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -157,6 +158,13 @@ class BayesianNetwork(eqx.Module):
     def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> dict[str, Float[Array, "... _"]]:
         """Independent exact draws, parents first, by name, each of shape (*shape, d_i)."""
         return self.belief.sample(key, shape)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the network to one file, which `sosmarkov.load` reads."""
+        # The public verb: the room of files is below this one.
+        from sosmarkov import save
+
+        save(self, path)
 
     def check(self) -> NetworkReport:
         """How exact the network is."""

@@ -1,0 +1,1 @@
+"""Model files: one file a model, checked when read, nothing in it executed."""
