@@ -171,6 +171,7 @@ def _report(commands: Any) -> None:
     parser.add_argument("--data", metavar="DATA", type=Path, help="data to compare with, best not those it learned from")
     _output(parser, "the page to write, ending in .html", required=True)
     _reading(parser, columns="the coordinates, in the model's order; by the model's names where not given")
+    parser.add_argument("--inputs", metavar="U,V", help="columns of controls, for a model that has them")
 
 
 def _bench(commands: Any) -> None:
@@ -223,4 +224,4 @@ def _start(parser: Parser) -> None:
 
 
 def _quantiles(parser: Parser) -> None:
-    parser.add_argument("--quantiles", metavar="Q,Q", default="0.05,0.25,0.5,0.75,0.95", help="default %(default)s")
+    parser.add_argument("--quantiles", metavar="Q,Q", default="0.05,0.25,0.5,0.75,0.95", help="default %(default)s; `none` is quickest")

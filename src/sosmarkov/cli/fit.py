@@ -135,6 +135,8 @@ def _text(found: dict[str, Any]) -> str:
             pairs[words[name]] = (
                 f"{held_out[name]:.3f} nats per held-out state ({simple[name]}: {reference[name]:.3f}; higher is better)"
             )
+    if any(held_out.get(name, np.inf) < reference[name] for name in words):
+        pairs["advice"] = "below the simple one: train longer (--set steps=4000), or with more functions (--set size=32)"
     if chosen.get("set_aside"):
         pairs["set aside"] = f"{chosen['set_aside']} pairs with extreme states"
     pairs["wrote"] = f"{found['model']} ({found['bytes'] / 1000:.0f} kB)"

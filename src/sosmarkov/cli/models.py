@@ -76,27 +76,69 @@ def inputs(process: sm.MarkovProcess | sm.Ensemble, text: str | None, steps: int
 
 def summarise(beliefs: Sequence[sm.Belief], shares: Sequence[float]) -> Summary:
     """Means, standard deviations and quantiles of every coordinate, exactly."""
-    wanted = jnp.asarray(shares)
     if isinstance(beliefs, sm.BeliefSequence):
-        found = _each(beliefs, wanted)
+        mean, covariance = beliefs.means(), beliefs.covariances()
     else:
-        found = jax.tree.map(lambda *rows: jnp.stack(rows), *[_one(belief, wanted) for belief in beliefs])
-    return Summary(*(np.asarray(part) for part in found))
+        mean, covariance = (jnp.stack([ask(belief) for belief in beliefs]) for ask in (_mean, _covariance))
+    std = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    return Summary(np.asarray(mean), std, _quantiles(beliefs, shares, mean.shape))
 
 
-def _one(belief: sm.Belief, shares: jax.Array) -> tuple[jax.Array, ...]:
-    quantiles = jnp.stack([belief.quantile(shares, coordinate) for coordinate in range(belief.dim)])
-    return belief.mean(), jnp.sqrt(jnp.diagonal(belief.covariance())), quantiles
+def _mean(belief: sm.Belief) -> jax.Array:
+    return belief.mean()
+
+
+def _covariance(belief: sm.Belief) -> jax.Array:
+    return belief.covariance()
+
+
+def _quantiles(beliefs: Sequence[sm.Belief], shares: Sequence[float], shape: tuple[int, ...]) -> np.ndarray:
+    """Shape (T, d, q)."""
+    found = np.empty((*shape, len(shares)))
+    if not shares:
+        return found
+    wanted = jnp.asarray(shares)
+    if not isinstance(beliefs, sm.BeliefSequence):
+        for k, c in np.ndindex(*shape):
+            found[k, c] = beliefs[k].quantile(wanted, c)
+        return found
+    # Marginals first, then one program that halves intervals for all of them: it is the dear one to compile, and does
+    # not ask which coordinate or step a marginal belongs to. Only the first belief may have a form of its own.
+    found[0] = _halved(_stacked(_first_marginals(beliefs)), wanted)
+    if shape[0] > 1:
+        later = _halved(_joined(_later_marginals(beliefs)), wanted)
+        found[1:] = np.moveaxis(np.asarray(later).reshape(shape[1], shape[0] - 1, len(shares)), 0, 1)
+    return found
 
 
 @eqx.filter_jit
-def _each(beliefs: sm.BeliefSequence, shares: jax.Array) -> tuple[jax.Array, ...]:
-    """By one program for all steps but the first, whose belief may have a form of its own."""
-    first = jax.tree.map(lambda row: row[None], _one(beliefs.at(0), shares))
-    if len(beliefs) == 1:
-        return first
-    later = jax.lax.map(lambda k: _one(beliefs.at(k), shares), jnp.arange(1, len(beliefs)))
-    return jax.tree.map(lambda one, rest: jnp.concatenate([one, rest]), first, later)
+def _first_marginals(beliefs: sm.BeliefSequence) -> list[sm.Belief]:
+    first = beliefs.at(0)
+    return [first.marginal([c]) for c in range(first.dim)]
+
+
+@eqx.filter_jit
+def _later_marginals(beliefs: sm.BeliefSequence) -> list[sm.Belief]:
+    """One of every coordinate, whose arrays lead with the axis of steps."""
+
+    def marginals(k: jax.Array) -> list[sm.Belief]:
+        belief = beliefs.at(k)
+        return [belief.marginal([c]) for c in range(belief.dim)]
+
+    return jax.lax.map(marginals, jnp.arange(1, len(beliefs)))
+
+
+def _stacked(marginals: list[sm.Belief]) -> sm.Belief:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *marginals)
+
+
+def _joined(marginals: list[sm.Belief]) -> sm.Belief:
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *marginals)
+
+
+@eqx.filter_jit
+def _halved(marginals: sm.Belief, shares: jax.Array) -> jax.Array:
+    return jax.lax.map(lambda marginal: marginal.quantile(shares), jax.tree.map(jnp.asarray, marginals))
 
 
 def table(
@@ -116,11 +158,16 @@ def deliver(rows: dict[str, np.ndarray], output: Path | None, as_json: bool, mor
     if output is not None:
         tables.write(output, rows)
     if as_json:
-        say_json({**more, **({"table": rows} if output is None else {"output": str(output), "rows": count})})
+        records = [dict(zip(rows, row, strict=True)) for row in _listed(rows)] if output is None else None
+        say_json({**more, **({"output": str(output), "rows": count} if records is None else {"table": records})})
     elif output is not None:
         say(f"wrote {output}: {count} rows, columns {', '.join(rows)}")
     else:
-        listed = list(zip(*(column.tolist() if column.dtype.kind != "M" else column for column in rows.values())))
-        say(aligned(list(rows), listed[:_MOST_ROWS]))
+        say(aligned(list(rows), _listed(rows)[:_MOST_ROWS]))
         if count > _MOST_ROWS:
             remark(f"note: the first {_MOST_ROWS} of {count} rows; -o FILE writes all of them.")
+
+
+def _listed(rows: dict[str, np.ndarray]) -> list[tuple[Any, ...]]:
+    columns = [tables.readable(column) for column in rows.values()]
+    return list(zip(*columns, strict=True))

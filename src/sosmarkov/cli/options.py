@@ -49,7 +49,9 @@ def number(text: str, option: str) -> float:
 
 
 def shares(text: str) -> list[float]:
-    """Probabilities like `0.05,0.5,0.95`, in order."""
+    """Probabilities like `0.05,0.5,0.95`, in order; none for `none`."""
+    if text.strip().lower() == "none":
+        return []
     found = sorted({number(part, "--quantiles") for part in text.split(",")})
     if not 0 < found[0] <= found[-1] < 1:
         raise UsageError(f"Expected --quantiles strictly between 0 and 1, got {text!r}.")

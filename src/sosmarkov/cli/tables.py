@@ -291,7 +291,7 @@ def write(path: Path, table: Mapping[str, np.ndarray]) -> None:
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(table)
-        writer.writerows(zip(*(column.tolist() if _plain(column) else column for column in table.values()), strict=True))
+        writer.writerows(zip(*map(readable, table.values()), strict=True))
         return write_atomic(path, text.getvalue().encode())
     content = io.BytesIO()
     if kind == ".npz":
@@ -302,6 +302,10 @@ def write(path: Path, table: Mapping[str, np.ndarray]) -> None:
     return write_atomic(path, content.getvalue())
 
 
-def _plain(column: np.ndarray) -> bool:
-    """Whether NumPy's own conversion to Python keeps what people read (dates it would make into counts)."""
-    return column.dtype.kind != "M"
+def readable(column: np.ndarray) -> list[Any]:
+    """Entries as Python has them; dates as text, no finer than they need."""
+    if column.dtype.kind != "M":
+        return column.tolist()
+    units = ("D", "s", "ms", "us")
+    unit = next((unit for unit in units if np.all(column.astype(f"datetime64[{unit}]") == column)), "ns")
+    return [str(entry) for entry in column.astype(f"datetime64[{unit}]")]
