@@ -28,6 +28,7 @@ ROOMS = [
     "sensors",
     "inference",
     "diagnostics",
+    "calibration",
     "process",
     "ensemble",
     "learning",

@@ -1,4 +1,4 @@
-"""Figures and files of them: the Chapman-Kolmogorov check, fans of intervals. Needs matplotlib (`sosmarkov[plot]`)."""
+"""The Chapman-Kolmogorov check, fans of intervals, and files of figures. Needs matplotlib (`sosmarkov[plot]`)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,101 @@
+"""What figures show, as arrays: densities on grids, quantiles over steps, windows to look through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from sosmarkov import checks
+from sosmarkov.belief import Belief, KnownState
+from sosmarkov.belief.product import DensityBelief
+
+# A window reaches from one of these quantiles to the other, and a quarter of that further on either side: heavy
+# tails would leave the rest too small to see.
+TAIL = 0.01
+_MARGIN = 0.25
+_CELLS, _ROUNDS = 400, 12
+
+
+def names_of(source: Any, dim: int) -> list[str]:
+    """Names of the coordinates: the columns a process was learned from, else x0, x1, ..."""
+    columns = getattr(source, "columns", None)
+    if columns is None:
+        return [f"x{c}" for c in range(dim)]
+    found = [str(name) for name in columns]
+    if len(found) != dim:
+        raise ValueError(f"Expected {dim} column names, one a coordinate, got {len(found)}.")
+    return found
+
+
+def part_of(belief: Belief, coordinates: Sequence[int]) -> Belief:
+    """The belief over some coordinates; itself where those are all, in their order."""
+    chosen = checks.coordinates(coordinates, belief.dim)
+    return belief if chosen == tuple(range(belief.dim)) else belief.marginal(list(chosen))
+
+
+def density(belief: Belief, points: np.ndarray) -> np.ndarray:
+    """P at points (..., d); NaN where rounding leaves no digit of a marginal, far from where it has its mass."""
+    try:
+        return np.asarray(belief.prob(points))
+    except RuntimeError:
+        if not isinstance(belief, DensityBelief):
+            raise
+    flat = jnp.asarray(points.reshape(-1, belief.dim))
+    y, log_det = (jnp.stack(parts) for parts in zip(*map(belief.transform.forward, flat), strict=True))
+    values, lost = belief.log_prob_and_loss(y)
+    return np.where(np.asarray(lost), np.nan, np.exp(np.asarray(values + log_det))).reshape(points.shape[:-1])
+
+
+def density_on(belief: Belief, axes: Sequence[np.ndarray]) -> np.ndarray:
+    """P on the grid of one or two axes; rows are the second axis, as pictures have them."""
+    return density(belief, np.stack(np.meshgrid(*axes), axis=-1))
+
+
+def quantiles(beliefs: Sequence[Belief], shares: Sequence[float], coordinates: Sequence[int]) -> np.ndarray:
+    """Exact quantiles at every step, shape (K, len(shares), len(coordinates)); a known state is all of its own."""
+    wanted = np.asarray(shares, dtype=float)
+    if wanted.size == 0 or not np.all((wanted > 0) & (wanted < 1)):
+        raise ValueError(f"Expected shares strictly between 0 and 1, at least one, got {list(shares)}.")
+
+    def one(belief: Belief, c: int) -> np.ndarray:
+        if isinstance(belief, KnownState):
+            return np.full(len(wanted), float(belief.state[c]))
+        return _solved(belief, wanted, c)
+
+    return np.stack([np.stack([one(belief, c) for c in coordinates], axis=1) for belief in beliefs])
+
+
+def _solved(belief: Belief, shares: np.ndarray, c: int) -> np.ndarray:
+    """F(x) = share by Newton's method from a sum over a grid: a tenth of the work of bisection, to the same digits."""
+    single = part_of(belief, [c])
+    centre, spread = float(single.mean()[0]), float(np.sqrt(single.covariance()[0, 0]))
+    grid = centre + spread * np.linspace(-8.0, 8.0, _CELLS)
+    reached = np.cumsum(np.nan_to_num(density(single, grid[:, None])))
+    x = np.interp(shares * reached[-1], reached, grid)
+    for _ in range(_ROUNDS):
+        slope, gap = np.asarray(single.prob(x[:, None])), np.asarray(single.cdf(x[:, None])) - shares
+        with np.errstate(divide="ignore", invalid="ignore"):
+            change = gap / slope
+        x = x - change
+        if not np.all(np.abs(change) < spread):
+            break
+        if np.all(np.abs(change) < 1e-11 * spread):
+            return x
+    # Flat stretches and narrow peaks are for bisection.
+    return np.asarray(belief.quantile(jnp.asarray(shares), c))
+
+
+def widened(low: np.ndarray, high: np.ndarray, beliefs: Sequence[Belief]) -> tuple[np.ndarray, np.ndarray]:
+    """A little room around a range (d,), but none outside of where the beliefs have a density."""
+    margin = _MARGIN * np.maximum(high - low, 1e-12 + 1e-6 * np.abs(high))
+    ends = [np.asarray(end) for end in beliefs[-1].support()]
+    low, high = np.maximum(low - margin, ends[0]), np.minimum(high + margin, ends[1])
+    return low, high
+
+
+def axis_between(low: float, high: float, count: int) -> np.ndarray:
+    """Centres of equal cells: none lies on the edge of a domain, where some densities are infinite."""
+    return low + (high - low) * (np.arange(count) + 0.5) / count

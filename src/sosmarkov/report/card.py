@@ -1,0 +1,107 @@
+"""The model card: what the process is, how it was learned, how exact it is."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import jax
+import numpy as np
+
+import sosmarkov
+from sosmarkov.couplings import Kraus
+from sosmarkov.ensemble import Ensemble
+from sosmarkov.process import MarkovProcess
+from sosmarkov.report.collect import Story
+
+Rows = list[tuple[str, str]]
+
+
+def model(process: MarkovProcess | Ensemble) -> Rows:
+    """What the process is made of."""
+    first = process[0] if isinstance(process, Ensemble) else process
+    transition = first.transition
+    rows: Rows = [("coordinates", str(process.dim)), ("basis", transition.phi.family)]
+    if transition.features is None:
+        coupling: Any = transition.coupling  # type: ignore[attr-defined]
+        rows.append(("coupling", type(coupling).__name__.lower()))
+        if isinstance(coupling, Kraus):
+            rows.append(("Kraus rank", str(coupling.K.shape[-1])))
+    else:
+        rows.append(("coupling", "kraus, under inputs"))
+        period = transition.features.period
+        rows.append(("inputs", str(transition.features.dim)) if period is None else ("period", f"{period} steps"))
+    rows.append(("functions", f"{transition.phi.size} (g), {transition.psi.size} (next state)"))
+    rows.append(("transform", type(transition.transform).__name__))
+    if first.sensor is not None:
+        rows.append(("learned sensor", "yes"))
+    if isinstance(process, Ensemble):
+        rows.append(("members", str(len(process))))
+    rows.append(("free parameters", f"{process.parameter_count:,}"))
+    return rows
+
+
+def exactness(story: Story) -> tuple[Rows, str]:
+    """Masses and conditioning, and of what."""
+    members = list(story.process) if isinstance(story.process, Ensemble) else [story.process]
+    said = ""
+    features = members[0].transition.features
+    if features is not None:
+        members = [member.under(np.zeros(features.dim)) for member in members]
+        said = ", under an input of zero" if features.period is None else ", at time 0"
+    reports = [member.check() for member in members]
+    worst = {
+        name: max(getattr(report, name) for report in reports) for name in ("normalisation_error", "initial_mass_error")
+    }
+    rows: Rows = [
+        ("worst |∫ p(x′|x) dx′ − 1|, all x", f"{worst['normalisation_error']:.1e}"),
+        ("|∫ p₀ − 1|", f"{worst['initial_mass_error']:.1e}"),
+        ("worst |∫ pₖ − 1|, steps shown", f"{story.mass_error:.1e}"),
+        ("smallest log-density met", f"{min(report.smallest_log_density for report in reports):.3g}"),
+        ("condition of g", f"{max(report.condition_factor for report in reports):.1e}"),
+        ("condition of ψ under g", f"{max(report.condition_gram for report in reports):.1e}"),
+        ("amplification of rounding", f"{max(report.amplification for report in reports):.1e}"),
+        ("exact to double precision", "yes" if all(report.ok for report in reports) else "no"),
+    ]
+    return rows, said
+
+
+def learned(history: Any) -> Rows:
+    """What training chose and reached."""
+    rows: Rows = [(name.replace("_", " "), _value(value)) for name, value in history.chosen.items()]
+    rows += [(f"held-out log-likelihood, {name}", f"{value:.4f}") for name, value in history.scores.items()]
+    return [*rows, ("time", f"{history.seconds:.1f} s"), ("device", history.device)]
+
+
+def versions() -> Rows:
+    """What made the page."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return [
+        ("sosmarkov", sosmarkov.__version__),
+        ("jax", jax.__version__),
+        ("Python", platform.python_version()),
+        ("page written", today),
+    ]
+
+
+def table(rows: Rows, caption: str) -> str:
+    """Names and values."""
+    lines = [f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows]
+    return f'<table class="facts"><caption>{escape(caption)}</caption><tbody>{"".join(lines)}</tbody></table>'
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
+    """A table with a header, that scrolls by itself where it is wide."""
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
+    lines = ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
+    inside = f"<caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>{inside}</table></div>'
+    )
+
+
+def _value(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,245 @@
+"""All numbers of the page, asked of the library: beliefs on grids, quantiles, calibration, the long run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from sosmarkov import checks
+from sosmarkov.belief import Belief, KnownState, MixtureBelief
+from sosmarkov.calibration import Calibration, calibrate, spread, stacked
+from sosmarkov.checks import ArrayLike
+from sosmarkov.driven import steps_of
+from sosmarkov.ensemble import Ensemble
+from sosmarkov.inference.propagate import Beliefs, propagate
+from sosmarkov.plots import numbers
+from sosmarkov.process import MarkovProcess
+
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_STEPS, _FRAMES = 10, 31
+_PAIRED, _DRIVEN = 12, 256
+# Trajectories for densities, and values of distribution functions, which cost more.
+_COMPARED, _VALUES = 2000, 8000
+# Cells of all pictures together, one byte each: the page stays well below a megabyte.
+_CELLS, _SIDES, _LINE = 450_000, (24, 72), 240
+
+
+class Pictures(NamedTuple):
+    """Densities on one grid for every step.
+
+    Attributes:
+        pairs: Coordinates of each picture, two of them, or the only one.
+        axes: Centres of the cells, per coordinate.
+        values: Densities, shape (pairs, steps, side, side), or (1, steps, side) for one coordinate; NaN where lost.
+    """
+
+    pairs: list[tuple[int, ...]]
+    axes: list[np.ndarray]
+    values: np.ndarray
+
+
+class Story(NamedTuple):
+    """What the page tells.
+
+    Attributes:
+        process: Of whom.
+        names: Of the coordinates.
+        steps: Steps shown, shape (K,).
+        notes: Sentences on what was chosen or left out.
+        means: Shape (K, d).
+        covariances: Shape (K, d, d).
+        mass_error: Largest |int p_k - 1| over the steps.
+        quantiles: At SHARES, shape (K, 5, d).
+        low: Lower end of what is shown, per coordinate.
+        high: Upper end.
+        pictures: Of pairs at every step; the long run stands last, where there is one.
+        states: Observed states at these steps, (N, K, d) with NaN where there are none; None without data.
+        calibration: Of these states; None without data.
+        long_run: The stationary belief, or why there is none.
+    """
+
+    process: MarkovProcess | Ensemble
+    names: list[str]
+    steps: np.ndarray
+    notes: list[str]
+    means: np.ndarray
+    covariances: np.ndarray
+    mass_error: float
+    quantiles: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    pictures: Pictures
+    states: np.ndarray | None
+    calibration: Calibration | None
+    long_run: Belief | str
+
+
+def collect(process: Any, data: ArrayLike | None, steps: int | None, inputs: Any) -> Story:
+    """Ask everything once."""
+    if not isinstance(process, (MarkovProcess, Ensemble)):
+        raise ValueError(f"Expected a process or an ensemble to report on, got {type(process).__name__}.")
+    states = None if data is None else stacked(data, process.dim)
+    steps = checks.count(_default_steps(process, states, inputs) if steps is None else steps, "steps", 1)
+    beliefs, notes = _beliefs(process, steps, inputs)
+    begin = 1 if isinstance(beliefs[0], KnownState) else 0
+    shown = np.unique(np.round(np.linspace(begin, steps, min(_FRAMES, steps + 1 - begin))).astype(int))
+    if begin:
+        notes.append("It starts from a known state, which has no density: the first step shown is the one after.")
+    if len(shown) < steps + 1 - begin:
+        notes.append(f"{len(shown)} of {steps + 1 - begin} steps are shown, evenly spaced.")
+    chosen = [beliefs[int(k)] for k in shown]
+    observed, calibration = _compare(beliefs, states, shown, notes)
+    long_run = _long_run(process)
+    ends = numbers.quantiles(chosen, [numbers.TAIL, *SHARES, 1 - numbers.TAIL], range(process.dim))
+    low, high = _window(ends, observed, chosen)
+    drawn = [*chosen, long_run] if isinstance(long_run, Belief) else chosen
+    return Story(
+        process=process,
+        names=numbers.names_of(process, process.dim),
+        steps=shown,
+        notes=notes,
+        means=np.stack([np.asarray(belief.mean()) for belief in chosen]),
+        covariances=np.stack([np.asarray(belief.covariance()) for belief in chosen]),
+        mass_error=max(abs(float(belief.mass()) - 1.0) for belief in chosen),
+        quantiles=ends[:, 1:-1],
+        low=low,
+        high=high,
+        pictures=_pictures(drawn, low, high, notes),
+        states=observed,
+        calibration=calibration,
+        long_run=long_run,
+    )
+
+
+def _default_steps(process: Any, states: np.ndarray | None, inputs: Any) -> int:
+    """As far as the data go, or the inputs, or what was trained."""
+    if states is not None and states.shape[1] > 1:
+        return states.shape[1] - 1
+    if inputs is not None:
+        return max(len(np.atleast_1d(one)) for one in _sequences(inputs))
+    return int(getattr(process.history, "chosen", {}).get("horizon", 0)) or _STEPS
+
+
+def _beliefs(process: Any, steps: int, inputs: Any) -> tuple[Sequence[Belief], list[str]]:
+    """Beliefs at all steps, and what was assumed for them."""
+    features = process[0].transition.features if isinstance(process, Ensemble) else process.transition.features
+    if isinstance(process, Ensemble) or features is None:
+        if inputs is not None:
+            raise ValueError("Expected no inputs for a process that was built without them, got some.")
+        return process.propagate(steps), []
+    if inputs is None and features.period is not None:
+        return process.propagate(steps), [f"Time comes round every {features.period} steps; step 0 is at time 0."]
+    if inputs is None:
+        note = "The process takes inputs; none were given, and all beliefs are under inputs of zero."
+        return process.propagate(steps, inputs=np.zeros((steps, features.dim))), [note]
+    sequences = _sequences(inputs)
+    if len(sequences) == 1:
+        return process.propagate(steps, inputs=sequences[0][:steps]), ["Beliefs are under the inputs that were given."]
+    return _averaged(process, steps, sequences)
+
+
+def _sequences(inputs: Any) -> list[np.ndarray]:
+    """One sequence of inputs, or those of each trajectory."""
+    several = isinstance(inputs, (list, tuple)) and len(inputs) > 0 and np.ndim(inputs[0]) == 2
+    if several or np.ndim(inputs) == 3:
+        return [np.asarray(one, dtype=float) for one in inputs]
+    return [np.asarray(inputs, dtype=float)]
+
+
+def _averaged(process: MarkovProcess, steps: int, sequences: list[np.ndarray]) -> tuple[Beliefs, list[str]]:
+    """Beliefs of a state whose inputs are those of a trajectory picked at random: coefficients are averaged."""
+    kept = [sequences[i] for i in spread(len(sequences), _DRIVEN)]
+    given = np.zeros((len(kept), steps, process.transition.features.dim))  # type: ignore[union-attr]
+    there = np.zeros((len(kept), steps))
+    for row, here, one in zip(given, there, kept, strict=True):
+        length = min(steps, len(one))
+        row[:length] = np.asarray(steps_of(process.transition, one[:length], length))
+        here[:length] = 1.0
+    if not there.any(axis=0).all():
+        raise ValueError(f"Expected inputs for {steps} steps, got at most {int(there.sum(axis=1).max())} of them.")
+    C = _run(process.transition, process.initial, jnp.asarray(given))
+    mean = jnp.einsum("nk,nkq->kq", there, C) / jnp.sum(there, axis=0)[:, None]
+    note = f"Beliefs are averages over the inputs of {len(kept)} trajectories, exactly: each is as likely as another."
+    if len(kept) < len(sequences):
+        note = note.replace("trajectories", f"of the {len(sequences)} trajectories, evenly picked")
+    return Beliefs(process.initial, process.transition, mean), [note]
+
+
+@eqx.filter_jit
+def _run(dynamics: Any, initial: Belief, inputs: Array) -> Array:
+    steps = inputs.shape[1]
+    return lax.map(lambda u: propagate(dynamics, initial, steps, u), inputs, batch_size=min(64, len(inputs)))
+
+
+def _compare(
+    beliefs: Sequence[Belief], states: np.ndarray | None, shown: np.ndarray, notes: list[str]
+) -> tuple[np.ndarray | None, Calibration | None]:
+    """Observed states at the steps shown, and where they fall in the beliefs."""
+    if states is None:
+        return None, None
+    rows = spread(len(states), _COMPARED)
+    if len(rows) < len(states):
+        notes.append(f"{len(rows)} of the {len(states)} trajectories given are used, evenly picked.")
+    observed = np.full((len(rows), len(shown), states.shape[2]), np.nan)
+    within = shown < states.shape[1]
+    observed[:, within] = states[rows][:, shown[within]]
+    seen = shown[~np.isnan(observed[..., 0]).all(axis=0)].tolist()
+    if not seen:
+        notes.append("The data have no state at any step that is shown: nothing is compared.")
+        return None, None
+    most = int(np.clip(_VALUES // (len(seen) * states.shape[2]), 60, 500))
+    if most < len(rows):
+        notes.append(f"Coverage and PIT are those of {most} trajectories, evenly picked.")
+    return observed, calibrate(beliefs, states[rows], seen, most=most)
+
+
+def _window(ends: np.ndarray, observed: np.ndarray | None, beliefs: list[Belief]) -> tuple[np.ndarray, np.ndarray]:
+    """What is shown of each coordinate: nearly all of every belief and of the data."""
+    low, high = ends[:, 0].min(axis=0), ends[:, -1].max(axis=0)
+    if observed is not None:
+        low = np.minimum(low, np.nanquantile(observed, numbers.TAIL, axis=(0, 1)))
+        high = np.maximum(high, np.nanquantile(observed, 1 - numbers.TAIL, axis=(0, 1)))
+    return numbers.widened(low, high, beliefs)
+
+
+def _long_run(process: Any) -> Belief | str:
+    try:
+        if isinstance(process, Ensemble):
+            return MixtureBelief([member.stationary() for member in process])
+        return process.stationary()
+    except ValueError as error:
+        if not isinstance(process, Ensemble) and process.transition.features is not None:
+            return (
+                "A process with inputs or a period has no single long run: it depends on what it is driven by. Ask"
+                " process.under(u) for the long run under one input."
+            )
+        return f"There is no single long run: {error}"
+
+
+def _pictures(beliefs: list[Belief], low: np.ndarray, high: np.ndarray, notes: list[str]) -> Pictures:
+    dim = len(low)
+    if dim == 1:
+        axes = [numbers.axis_between(low[0], high[0], _LINE)]
+        return Pictures([(0,)], axes, np.stack([numbers.density_on(belief, axes) for belief in beliefs])[None])
+    pairs = list(combinations(range(min(dim, _PAIRED)), 2))
+    if dim > _PAIRED:
+        notes.append(f"Pictures are of pairs of the first {_PAIRED} of {dim} coordinates; fans are of all.")
+    least, most = _SIDES
+    side = int(np.clip(np.sqrt(_CELLS / (len(pairs) * len(beliefs))), least, most))
+    axes = [numbers.axis_between(*ends, side) for ends in zip(low, high, strict=True)]
+    values = np.stack(
+        [
+            np.stack([numbers.density_on(numbers.part_of(belief, pair), [axes[c] for c in pair]) for belief in beliefs])
+            for pair in pairs
+        ]
+    )
+    lost = int(np.isnan(values).sum())
+    if lost:
+        notes.append(f"{lost} of {values.size} cells are blank: rounding leaves no digit of their density.")
+    return Pictures(pairs, axes, values)
