@@ -32,7 +32,7 @@ def info(options: Namespace) -> None:
 
 def _described(process: sm.MarkovProcess | sm.Ensemble) -> dict[str, Any]:
     one = process[0] if isinstance(process, sm.Ensemble) else process
-    transition = one.transition
+    transition: Any = one.transition
     found: dict[str, Any] = {
         "coordinates": list(process.columns),
         "basis": f"{transition.phi.family}, {transition.phi.size} functions",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from importlib import import_module
 from typing import Any
 
 from sosmarkov.cli.output import say
@@ -27,7 +28,6 @@ def table(options: Namespace) -> None:
 
 def _runner() -> Any:
     try:
-        from sosmarkov.bench import runner
-    except ImportError as error:
-        raise ImportError("Expected the experiments' runner, got an installation without it.") from error
-    return runner
+        return import_module("sosmarkov.bench.runner")
+    except ModuleNotFoundError as error:
+        raise ImportError(f"Expected all that experiments need, got an installation without {error.name}.") from error

@@ -72,7 +72,9 @@ states as possible starts. Ctrl-C keeps the best model so far.
     _reading(parser)
     add = parser.add_argument
     add("--inputs", metavar="U,V", help="columns of controls: those of a row act on the step to the next row")
-    add("--set", action="append", default=[], metavar="NAME=VALUE", help="settings of sosmarkov.fit: size=32 steps=4000")
+    add(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="settings of sosmarkov.fit: size=32 steps=4000"
+    )
     add("--seed", type=int, default=0, metavar="N", help="the same seed gives the same model; default 0")
     add("--pairs", action="store_true", help="learn from pairs of neighbours, with all states as possible starts")
     add("--checkpoint", metavar="FILE", type=Path, help="keep the state of training here, every 50 steps")
@@ -86,7 +88,9 @@ def _info(commands: Any) -> None:
         commands, "info", "ask.info", "What a model is, and how it was learned.", "\n  sosmarkov info model.sosm\n"
     )
     _model(parser)
-    parser.add_argument("--check", action="store_true", help="also measure how exactly it is normalised, and its long run")
+    parser.add_argument(
+        "--check", action="store_true", help="also measure how exactly it is normalised, and its long run"
+    )
     _json(parser)
 
 
@@ -150,7 +154,11 @@ cell is a missing reading. The first row belongs to the initial state.
     _model(parser)
     add = parser.add_argument
     add("data", metavar="OBS", type=Path, help="the file of readings, one row a step")
-    add("--sensor", metavar="X~STD,...", help="what is read and how noisy; not needed where the model learned its sensor")
+    add(
+        "--sensor",
+        metavar="X~STD,...",
+        help="what is read and how noisy; not needed where the model learned its sensor",
+    )
     add("--smooth", action="store_true", help="given all readings, later ones too")
     _output(parser, "a table to write (.csv, .parquet, .npz); printed where not given")
     _reading(parser, columns="columns of readings, for a model that learned its sensor")
@@ -168,7 +176,9 @@ def _report(commands: Any) -> None:
         "\n  sosmarkov report model.sosm --data runs.csv --trajectory id --time t -o report.html\n",
     )
     _model(parser)
-    parser.add_argument("--data", metavar="DATA", type=Path, help="data to compare with, best not those it learned from")
+    parser.add_argument(
+        "--data", metavar="DATA", type=Path, help="data to compare with, best not those it learned from"
+    )
     _output(parser, "the page to write, ending in .html", required=True)
     _reading(parser, columns="the coordinates, in the model's order; by the model's names where not given")
     parser.add_argument("--inputs", metavar="U,V", help="columns of controls, for a model that has them")
@@ -224,4 +234,6 @@ def _start(parser: Parser) -> None:
 
 
 def _quantiles(parser: Parser) -> None:
-    parser.add_argument("--quantiles", metavar="Q,Q", default="0.05,0.25,0.5,0.75,0.95", help="default %(default)s; `none` is quickest")
+    parser.add_argument(
+        "--quantiles", metavar="Q,Q", default="0.05,0.25,0.5,0.75,0.95", help="default %(default)s; `none` is quickest"
+    )

@@ -132,11 +132,12 @@ def _text(found: dict[str, Any]) -> str:
     words = {"transitions": "one step ahead", "beliefs": "from the start"}
     for name in ("transitions", "beliefs"):
         if name in held_out:
-            pairs[words[name]] = (
-                f"{held_out[name]:.3f} nats per held-out state ({simple[name]}: {reference[name]:.3f}; higher is better)"
-            )
+            beside = f"{simple[name]}: {reference[name]:.3f}; higher is better"
+            pairs[words[name]] = f"{held_out[name]:.3f} nats per held-out state ({beside})"
     if any(held_out.get(name, np.inf) < reference[name] for name in words):
-        pairs["advice"] = "below the simple one: train longer (--set steps=4000), or with more functions (--set size=32)"
+        pairs["advice"] = (
+            "below the simple one: train longer (--set steps=4000), or with more functions (--set size=32)"
+        )
     if chosen.get("set_aside"):
         pairs["set aside"] = f"{chosen['set_aside']} pairs with extreme states"
     pairs["wrote"] = f"{found['model']} ({found['bytes'] / 1000:.0f} kB)"

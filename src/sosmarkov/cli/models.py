@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +15,7 @@ from sosmarkov.cli import options as words
 from sosmarkov.cli import tables
 from sosmarkov.cli.options import UsageError
 from sosmarkov.cli.output import aligned, remark, say, say_json
+from sosmarkov.plots.numbers import quantiles
 
 # More rows than a person reads are not printed.
 _MOST_ROWS = 400
@@ -27,7 +27,7 @@ class Summary(NamedTuple):
     Attributes:
         mean: Shape (T, d).
         std: Shape (T, d).
-        quantiles: Shape (T, d, q).
+        quantiles: Shape (T, q, d).
     """
 
     mean: np.ndarray
@@ -81,7 +81,9 @@ def summarise(beliefs: Sequence[sm.Belief], shares: Sequence[float]) -> Summary:
     else:
         mean, covariance = (jnp.stack([ask(belief) for belief in beliefs]) for ask in (_mean, _covariance))
     std = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-    return Summary(np.asarray(mean), std, _quantiles(beliefs, shares, mean.shape))
+    steps, dim = mean.shape
+    found = quantiles(beliefs, shares, range(dim)) if shares else np.empty((steps, 0, dim))
+    return Summary(np.asarray(mean), std, found)
 
 
 def _mean(belief: sm.Belief) -> jax.Array:
@@ -92,55 +94,6 @@ def _covariance(belief: sm.Belief) -> jax.Array:
     return belief.covariance()
 
 
-def _quantiles(beliefs: Sequence[sm.Belief], shares: Sequence[float], shape: tuple[int, ...]) -> np.ndarray:
-    """Shape (T, d, q)."""
-    found = np.empty((*shape, len(shares)))
-    if not shares:
-        return found
-    wanted = jnp.asarray(shares)
-    if not isinstance(beliefs, sm.BeliefSequence):
-        for k, c in np.ndindex(*shape):
-            found[k, c] = beliefs[k].quantile(wanted, c)
-        return found
-    # Marginals first, then one program that halves intervals for all of them: it is the dear one to compile, and does
-    # not ask which coordinate or step a marginal belongs to. Only the first belief may have a form of its own.
-    found[0] = _halved(_stacked(_first_marginals(beliefs)), wanted)
-    if shape[0] > 1:
-        later = _halved(_joined(_later_marginals(beliefs)), wanted)
-        found[1:] = np.moveaxis(np.asarray(later).reshape(shape[1], shape[0] - 1, len(shares)), 0, 1)
-    return found
-
-
-@eqx.filter_jit
-def _first_marginals(beliefs: sm.BeliefSequence) -> list[sm.Belief]:
-    first = beliefs.at(0)
-    return [first.marginal([c]) for c in range(first.dim)]
-
-
-@eqx.filter_jit
-def _later_marginals(beliefs: sm.BeliefSequence) -> list[sm.Belief]:
-    """One of every coordinate, whose arrays lead with the axis of steps."""
-
-    def marginals(k: jax.Array) -> list[sm.Belief]:
-        belief = beliefs.at(k)
-        return [belief.marginal([c]) for c in range(belief.dim)]
-
-    return jax.lax.map(marginals, jnp.arange(1, len(beliefs)))
-
-
-def _stacked(marginals: list[sm.Belief]) -> sm.Belief:
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *marginals)
-
-
-def _joined(marginals: list[sm.Belief]) -> sm.Belief:
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *marginals)
-
-
-@eqx.filter_jit
-def _halved(marginals: sm.Belief, shares: jax.Array) -> jax.Array:
-    return jax.lax.map(lambda marginal: marginal.quantile(shares), jax.tree.map(jnp.asarray, marginals))
-
-
 def table(
     found: Summary, columns: Sequence[str], shares: Sequence[float], beside: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
@@ -149,7 +102,7 @@ def table(
     rows: dict[str, np.ndarray] = {name: np.repeat(values, dim) for name, values in beside.items()}
     rows["coordinate"] = np.tile(np.asarray(columns), steps)
     rows |= {"mean": found.mean.reshape(-1), "std": found.std.reshape(-1)}
-    return rows | {f"q{100 * q:g}": found.quantiles[:, :, i].reshape(-1) for i, q in enumerate(shares)}
+    return rows | {f"q{100 * q:g}": found.quantiles[:, i].reshape(-1) for i, q in enumerate(shares)}
 
 
 def deliver(rows: dict[str, np.ndarray], output: Path | None, as_json: bool, more: Mapping[str, Any]) -> None:

@@ -85,7 +85,9 @@ def box(text: str, columns: Sequence[str]) -> tuple[list[float], list[float]]:
     for name, span in _by_name(text.split(","), columns, "--box").items():
         low, colon, high = span.partition(":")
         if not colon:
-            raise UsageError(f"Expected --box like x=0:1, with both ends, got {name}={span!r}. Open ends are -inf, inf.")
+            raise UsageError(
+                f"Expected --box like x=0:1, with both ends, got {name}={span!r}. Open ends are -inf, inf."
+            )
         ends[name] = number(low or "-inf", "--box"), number(high or "inf", "--box")
         if not ends[name][0] < ends[name][1]:
             raise UsageError(f"Expected lower < upper in --box, got {name}={span}.")

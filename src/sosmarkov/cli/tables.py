@@ -190,7 +190,16 @@ def _load(path: Path) -> dict[str, np.ndarray]:
             return {"trajectories": found}
         with found:
             arrays = {name: found[name] for name in found.files}
-    except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, SyntaxError) as error:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        RuntimeError,
+        zipfile.BadZipFile,
+        zlib.error,
+        SyntaxError,
+    ) as error:
         raise ValueError(f"Expected arrays written by NumPy, without pickles, got {path.name}: {error}.") from error
     if not all(isinstance(array, np.ndarray) for array in arrays.values()) or not arrays:
         raise ValueError(f"Expected one or more arrays in {path.name}, got none, or other things.")
