@@ -185,11 +185,12 @@ def _steps(given: np.ndarray, parts: list[np.ndarray], name: str) -> list[np.nda
 
 def _load(path: Path) -> dict[str, np.ndarray]:
     try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return {"trajectories": found}
-        with found:
-            arrays = {name: found[name] for name in found.files}
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                return {"trajectories": found}
+            with found:
+                arrays = {name: found[name] for name in found.files}
     except (
         OSError,
         ValueError,

@@ -160,7 +160,8 @@ def chosen(table: Columns, columns: Sequence[str] | None, others: set[str | None
     missing = [name for name in wanted if name not in table.names]
     if missing:
         raise ValueError(f"Expected columns among {table.names}, got {sorted(map(str, missing))}.")
-    twice = sorted({name for name in table.names if table.names.count(name) > 1} & (wanted or set(table.names)))
+    asked = set(table.names) if columns is None else wanted
+    twice = sorted({name for name in table.names if table.names.count(name) > 1} & asked)
     if twice:
         raise ValueError(f"Expected columns with names of their own, got {twice} more than once.")
     if columns is not None:
