@@ -44,6 +44,14 @@ if TYPE_CHECKING:
     from sosmarkov.network.conditional import Conditional
     from sosmarkov.network.fit import fit_network
     from sosmarkov.network.network import BayesianNetwork, NetworkReport
+    from sosmarkov.plots import (
+        plot_belief,
+        plot_calibration,
+        plot_fan,
+        plot_marginals_over_time,
+        plot_stationary,
+        plot_training,
+    )
     from sosmarkov.process import MarkovProcess
     from sosmarkov.sensors import FactorSensor, GaussianSensor, IntervalSensor, MixtureSensor, Sensor
     from sosmarkov.transforms import Affine, Chain, GaussianCDF, Identity, Standardize, Transform
@@ -80,6 +88,14 @@ _ROOMS = {
     "network.conditional": ("Conditional",),
     "network.fit": ("fit_network",),
     "network.network": ("BayesianNetwork", "NetworkReport"),
+    "plots": (
+        "plot_belief",
+        "plot_calibration",
+        "plot_fan",
+        "plot_marginals_over_time",
+        "plot_stationary",
+        "plot_training",
+    ),
     "process": ("MarkovProcess",),
     "sensors": ("FactorSensor", "GaussianSensor", "IntervalSensor", "MixtureSensor", "Sensor"),
     "transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),

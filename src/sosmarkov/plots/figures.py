@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from sosmarkov import checks
@@ -16,6 +15,7 @@ from sosmarkov.belief import Belief
 from sosmarkov.checks import ArrayLike
 from sosmarkov.files import write_atomic
 from sosmarkov.inference.trajectories import ChapmanKolmogorov
+from sosmarkov.plots.numbers import pyplot, quantiles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ def ck_test(result: ChapmanKolmogorov, axes: Any = None) -> Figure:
     ranges = len(result.edges) - 1
     if axes is None:
         size = 1.0 + 1.8 * ranges
-        _, axes = _pyplot().subplots(
+        _, axes = pyplot().subplots(
             ranges, ranges, figsize=(size, 0.85 * size), sharex=True, sharey=True, squeeze=False, layout="constrained"
         )
     axes = np.asarray(axes, dtype=object)
@@ -90,10 +90,10 @@ def fan(
     at = np.arange(len(beliefs)) if times is None else np.asarray(checks.as_float(times, "times"))
     if at.shape != (len(beliefs),):
         raise ValueError(f"Expected one time a belief, {len(beliefs)}, got an array of shape {at.shape}.")
-    wanted = jnp.asarray([0.5, *(0.5 * (1.0 + sign * share) for share in shares for sign in (-1, 1))])
-    lines = np.stack([np.asarray(belief.quantile(wanted, coordinate)) for belief in beliefs])
+    wanted = [0.5, *(0.5 * (1.0 + sign * share) for share in shares for sign in (-1, 1))]
+    lines = quantiles(list(beliefs), wanted, [coordinate])[..., 0]
     if axes is None:
-        _, axes = _pyplot().subplots(figsize=(6.5, 3.6), layout="constrained")
+        _, axes = pyplot().subplots(figsize=(6.5, 3.6), layout="constrained")
     begin = f"{label}, " if label else ""
     # The widest first, so that narrow ones lie on top and look darker.
     for index in reversed(range(len(shares))):
@@ -117,18 +117,10 @@ def save(figure: Figure, path: str | os.PathLike, *, dpi: int = 100) -> None:
     content = io.BytesIO()
     figure.savefig(content, dpi=dpi, format=path.suffix.removeprefix(".") or "png")
     write_atomic(path, content.getvalue())
-    _pyplot().close(figure)
+    pyplot().close(figure)
 
 
 def _range_name(low: float, high: float) -> str:
     if np.isinf(low):
         return f"below {high:.2g}"
     return f"above {low:.2g}" if np.isinf(high) else f"{low:.2g} to {high:.2g}"
-
-
-def _pyplot() -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError("Figures need matplotlib: pip install 'sosmarkov[plot]'.") from error
-    return pyplot

@@ -16,7 +16,9 @@ from sosmarkov.belief.product import DensityBelief
 # tails would leave the rest too small to see.
 TAIL = 0.01
 _MARGIN = 0.25
-_CELLS, _ROUNDS = 400, 12
+_ROUNDS = 12
+# Points of a line: one number everywhere, so that one compiled program serves.
+CELLS = 400
 
 
 def names_of(source: Any, dim: int) -> list[str]:
@@ -36,7 +38,7 @@ def part_of(belief: Belief, coordinates: Sequence[int]) -> Belief:
     return belief if chosen == tuple(range(belief.dim)) else belief.marginal(list(chosen))
 
 
-def density(belief: Belief, points: np.ndarray) -> np.ndarray:
+def density(belief: Any, points: np.ndarray) -> np.ndarray:
     """P at points (..., d); NaN where rounding leaves no digit of a marginal, far from where it has its mass."""
     try:
         return np.asarray(belief.prob(points))
@@ -49,7 +51,7 @@ def density(belief: Belief, points: np.ndarray) -> np.ndarray:
     return np.where(np.asarray(lost), np.nan, np.exp(np.asarray(values + log_det))).reshape(points.shape[:-1])
 
 
-def density_on(belief: Belief, axes: Sequence[np.ndarray]) -> np.ndarray:
+def density_on(belief: Any, axes: Sequence[np.ndarray]) -> np.ndarray:
     """P on the grid of one or two axes; rows are the second axis, as pictures have them."""
     return density(belief, np.stack(np.meshgrid(*axes), axis=-1))
 
@@ -72,7 +74,7 @@ def _solved(belief: Belief, shares: np.ndarray, c: int) -> np.ndarray:
     """F(x) = share by Newton's method from a sum over a grid: a tenth of the work of bisection, to the same digits."""
     single = part_of(belief, [c])
     centre, spread = float(single.mean()[0]), float(np.sqrt(single.covariance()[0, 0]))
-    grid = centre + spread * np.linspace(-8.0, 8.0, _CELLS)
+    grid = centre + spread * np.linspace(-8.0, 8.0, CELLS)
     reached = np.cumsum(np.nan_to_num(density(single, grid[:, None])))
     x = np.interp(shares * reached[-1], reached, grid)
     for _ in range(_ROUNDS):
@@ -99,3 +101,12 @@ def widened(low: np.ndarray, high: np.ndarray, beliefs: Sequence[Belief]) -> tup
 def axis_between(low: float, high: float, count: int) -> np.ndarray:
     """Centres of equal cells: none lies on the edge of a domain, where some densities are infinite."""
     return low + (high - low) * (np.arange(count) + 0.5) / count
+
+
+def pyplot() -> Any:
+    """matplotlib's, or a message on how to get it."""
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError("Figures need matplotlib: pip install 'sosmarkov[plot]'.") from error
+    return pyplot

@@ -115,7 +115,7 @@ def training(story: Story) -> str:
     return "".join(found)
 
 
-def long_run(story: Story, cells: int = 240) -> str:
+def long_run(story: Story, cells: int = numbers.CELLS) -> str:
     """Densities of single coordinates in the long run, and at the last step shown."""
     assert isinstance(story.long_run, Belief)
     found = []

@@ -25,9 +25,9 @@ SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _STEPS, _FRAMES = 10, 31
 _PAIRED, _DRIVEN = 12, 256
 # Trajectories for densities, and values of distribution functions, which cost more.
-_COMPARED, _VALUES = 2000, 8000
+_COMPARED, _VALUES = 2000, 5000
 # Cells of all pictures together, one byte each: the page stays well below a megabyte.
-_CELLS, _SIDES, _LINE = 450_000, (24, 72), 240
+_CELLS, _SIDES = 450_000, (24, 72)
 
 
 class Pictures(NamedTuple):
@@ -86,7 +86,7 @@ def collect(process: Any, data: ArrayLike | None, steps: int | None, inputs: Any
         raise ValueError(f"Expected a process or an ensemble to report on, got {type(process).__name__}.")
     states = None if data is None else stacked(data, process.dim)
     steps = checks.count(_default_steps(process, states, inputs) if steps is None else steps, "steps", 1)
-    beliefs, notes = _beliefs(process, steps, inputs)
+    beliefs, notes = beliefs_of(process, steps, inputs)
     begin = 1 if isinstance(beliefs[0], KnownState) else 0
     shown = np.unique(np.round(np.linspace(begin, steps, min(_FRAMES, steps + 1 - begin))).astype(int))
     if begin:
@@ -95,7 +95,7 @@ def collect(process: Any, data: ArrayLike | None, steps: int | None, inputs: Any
         notes.append(f"{len(shown)} of {steps + 1 - begin} steps are shown, evenly spaced.")
     chosen = [beliefs[int(k)] for k in shown]
     observed, calibration = _compare(beliefs, states, shown, notes)
-    long_run = _long_run(process)
+    long_run = long_run_of(process)
     ends = numbers.quantiles(chosen, [numbers.TAIL, *SHARES, 1 - numbers.TAIL], range(process.dim))
     low, high = _window(ends, observed, chosen)
     drawn = [*chosen, long_run] if isinstance(long_run, Belief) else chosen
@@ -126,8 +126,8 @@ def _default_steps(process: Any, states: np.ndarray | None, inputs: Any) -> int:
     return int(getattr(process.history, "chosen", {}).get("horizon", 0)) or _STEPS
 
 
-def _beliefs(process: Any, steps: int, inputs: Any) -> tuple[Sequence[Belief], list[str]]:
-    """Beliefs at all steps, and what was assumed for them."""
+def beliefs_of(process: Any, steps: int, inputs: Any) -> tuple[Sequence[Belief], list[str]]:
+    """Beliefs at steps 0 to `steps`, and sentences on what was assumed for them."""
     features = process[0].transition.features if isinstance(process, Ensemble) else process.transition.features
     if isinstance(process, Ensemble) or features is None:
         if inputs is not None:
@@ -208,7 +208,8 @@ def _window(ends: np.ndarray, observed: np.ndarray | None, beliefs: list[Belief]
     return numbers.widened(low, high, beliefs)
 
 
-def _long_run(process: Any) -> Belief | str:
+def long_run_of(process: Any) -> Belief | str:
+    """The stationary belief, or a sentence on why there is none."""
     try:
         if isinstance(process, Ensemble):
             return MixtureBelief([member.stationary() for member in process])
@@ -225,7 +226,7 @@ def _long_run(process: Any) -> Belief | str:
 def _pictures(beliefs: list[Belief], low: np.ndarray, high: np.ndarray, notes: list[str]) -> Pictures:
     dim = len(low)
     if dim == 1:
-        axes = [numbers.axis_between(low[0], high[0], _LINE)]
+        axes = [numbers.axis_between(low[0], high[0], numbers.CELLS)]
         return Pictures([(0,)], axes, np.stack([numbers.density_on(belief, axes) for belief in beliefs])[None])
     pairs = list(combinations(range(min(dim, _PAIRED)), 2))
     if dim > _PAIRED:

@@ -44,8 +44,8 @@ class Chart:
 
     def __init__(
         self,
-        x: tuple[float, float],
-        y: tuple[float, float],
+        x: ArrayLike,
+        y: ArrayLike,
         x_name: str,
         y_name: str,
         title: str,
@@ -134,7 +134,7 @@ class Chart:
         found.append(f'<text class="name" {turned}>{y_name}</text>')
         return "".join(found)
 
-    def _at(self, x: float, y: float) -> tuple[float, float]:
+    def _at(self, x: ArrayLike, y: ArrayLike) -> tuple[float, float]:
         across = (x - self._x[0]) / (self._x[1] - self._x[0])
         up = (y - self._y[0]) / (self._y[1] - self._y[0])
         return _LEFT + across * (_WIDTH - _LEFT - _RIGHT), _HEIGHT - _BOTTOM - up * (_HEIGHT - _TOP - _BOTTOM)
@@ -143,8 +143,9 @@ class Chart:
         return ["{:.1f},{:.1f}".format(*self._at(float(a), float(b))) for a, b in zip(x, y, strict=True)]
 
 
-def _opened(low: float, high: float) -> tuple[float, float]:
+def _opened(low: ArrayLike, high: ArrayLike) -> tuple[float, float]:
     """Two ends that differ."""
+    low, high = float(low), float(high)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 

@@ -146,7 +146,8 @@ def _long_run(story: Story) -> str:
         return f"<p>{escape(story.long_run)}</p>"
     times = ""
     if isinstance(story.process, MarkovProcess):
-        found = story.process.timescales(3)
+        count = min(3, len(story.process.spectrum()) - 1)
+        found = story.process.timescales(count) if count else ()
         listed = ", ".join(f"{value:.3g}" for value in found if np.isfinite(value) and value > 0)
         times = f"<p>Slowest relaxation times, in steps: <b>{listed}</b>.</p>" if listed else ""
     picture = '<figure id="stationary-figure" hidden><canvas id="stationary"></canvas></figure>'
@@ -183,9 +184,8 @@ def _script_safe(content: dict[str, Any]) -> str:
 
 def _rounded(values: np.ndarray, digits: int = 7) -> Any:
     """Nested lists of numbers with so many digits; None where they are not finite."""
-    if values.ndim == 0:
-        return float(f"{values:.{digits}g}") if np.isfinite(values) else None
-    return [_rounded(row, digits) for row in values]
+    flat = [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values.ravel()]
+    return np.array(flat, dtype=object).reshape(values.shape).tolist()
 
 
 def _base64(values: np.ndarray) -> str:
