@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,9 @@ def write_atomic(path: str | os.PathLike, content: bytes) -> None:
     path = Path(path)
     if not path.parent.is_dir():
         raise ValueError(f"Expected an existing folder to write {path.name} to, got {path.parent}. Create it first.")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    # With the rights any new file has: `tempfile` would let nobody else read it.
+    name = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -35,7 +37,7 @@ def write_atomic(path: str | os.PathLike, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 
@@ -56,7 +58,7 @@ def save_arrays(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: 
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     # Zero-dimensional arrays come back as such: ascontiguousarray makes them one-dimensional.
     shaped = {name: contiguous[name].reshape(np.shape(array)) for name, array in arrays.items()}
-    block = _save(shaped, metadata={"header": json.dumps(header)})
+    block = _save(shaped, metadata={"header": json.dumps(header, separators=(",", ":"))})
     write_atomic(path, MAGIC + hashlib.sha256(block).digest() + block)
 
 

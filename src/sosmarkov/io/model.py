@@ -20,10 +20,8 @@ from sosmarkov.process import MarkovProcess
 FORMAT = 1
 _KINDS: dict[str, type] = {"process": MarkovProcess, "ensemble": Ensemble, "network": BayesianNetwork}
 
-Model = MarkovProcess | Ensemble | BayesianNetwork
 
-
-def save(model: Model, path: str | os.PathLike) -> None:
+def save(model: Any, path: str | os.PathLike) -> None:
     """Write a model to one file, whole or not at all.
 
     What `load` gives has the same numbers, bit for bit, and therefore the same answers.

@@ -155,6 +155,8 @@ class Reader:
         stored = self._stored(name)
         # One array for all places that share it: beliefs of a process are told by the arrays they share with it.
         if name not in self._given:
+            kinds = ("float64", "int64", "int32", "bool")
+            require(stored.dtype.name in kinds, f"double precision or whole numbers, got {stored.dtype}")
             self._given[name] = jnp.asarray(stored)
         return self._given[name]
 
