@@ -47,6 +47,11 @@ def run(options: Namespace) -> int:
 
 def _learn(series: tables.Series, given: dict[str, Any], pairs: bool) -> Any:
     if not pairs:
+        if series.inputs is not None and any(np.any(np.isnan(u)) for u in series.inputs):
+            raise ValueError(
+                "Expected an input in every row of a trajectory, got gaps. Fill them in, or learn from pairs of"
+                " neighbours with --pairs, which leaves steps across gaps out."
+            )
         return sm.fit(series.trajectories, inputs=series.inputs, **given)
     x, x_next, u = _pairs(series)
     there = np.concatenate(series.trajectories)
@@ -74,7 +79,9 @@ def _described(series: tables.Series, path: Path) -> str:
 
 
 def _doubts(series: tables.Series, options: Namespace) -> None:
-    """Coordinates that look like something else."""
+    """Coordinates that look like something else, and rows that may be no series."""
+    if options.trajectory is None and not options.wide and series.left_out:
+        remark("note: all rows are one series. If a column tells trajectories apart, name it with --trajectory.")
     if options.columns is not None:
         return
     for column, name in enumerate(series.columns):
