@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test exhaustive bench docs format lint clean
 
 demo: $(STAMP)
-	$(BIN)/python examples/van_der_pol.py --out demo
+	$(BIN)/sosmarkov demo --out demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)

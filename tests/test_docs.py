@@ -11,6 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import sosmarkov
+from sosmarkov.cli.demo import demonstrate
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -35,9 +38,9 @@ def example(name):
 
 
 def test_the_demo_learns_and_writes_its_figure(tmp_path, capsys):
-    options = ["--count", "100", "--size", "4", "--steps", "100"]
-    gaps = example("van_der_pol")(["--out", str(tmp_path), *options])
+    gaps = demonstrate(tmp_path, count=100, size=4, steps=100)
     assert np.all(gaps > -1.0)
+    assert sosmarkov.load(tmp_path / "model.sosm").columns == ("position", "velocity")
     assert (tmp_path / "van_der_pol.png").stat().st_size > 10_000
     assert "one Gaussian" in capsys.readouterr().out
 

@@ -1,11 +1,116 @@
-"""Data frames, through Arrow: pandas, polars, pyarrow and whatever else speaks its stream protocol."""
+"""Tables become trajectories: data frames through Arrow (pandas, polars, pyarrow, ...), and columns of NumPy."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+# A gap this many times as long as there are rows is a wrong time, not a gap.
+_EMPTY = 1000
+_LONG = 100_000
+
+
+class Arranged(NamedTuple):
+    """Trajectories as a table had them.
+
+    Attributes:
+        trajectories: One array (T_i, d) each, in the order they first appear; missing entries are NaN.
+        labels: What the table calls each; None where all rows are one.
+        times: The time of each row of each, numbers or dates, gaps filled in; None where rows are in order.
+    """
+
+    trajectories: list[np.ndarray]
+    labels: list[Any] | None
+    times: list[np.ndarray] | None
+
+
+class Columns(ABC):
+    """A table, column by column."""
+
+    @property
+    @abstractmethod
+    def names(self) -> list[str]:
+        """All columns, in order."""
+
+    @property
+    @abstractmethod
+    def numeric(self) -> list[str]:
+        """Those that hold numbers."""
+
+    @abstractmethod
+    def numbers(self, name: str) -> np.ndarray:
+        """One column as float64, NaN where an entry is missing."""
+
+    @abstractmethod
+    def moments(self, name: str) -> np.ndarray:
+        """One column of times, as float64 or datetime64[ns]."""
+
+    @abstractmethod
+    def labels(self, name: str) -> tuple[np.ndarray, list[Any]]:
+        """Whole numbers 0, 1, ... in the order labels first appear (-1: missing), and the labels."""
+
+
+class ArrowColumns(Columns):
+    """The columns of any table with `__arrow_c_stream__`."""
+
+    def __init__(self, frame: Any):
+        self._table = as_table(frame)
+
+    @property
+    def names(self) -> list[str]:
+        """All columns, in order."""
+        return self._table.column_names
+
+    @property
+    def numeric(self) -> list[str]:
+        """Integers, floating-point numbers, decimals."""
+        import pyarrow.types as types
+
+        kinds = (types.is_integer, types.is_floating, types.is_decimal)
+        return [field.name for field in self._table.schema if any(kind(field.type) for kind in kinds)]
+
+    def numbers(self, name: str) -> np.ndarray:
+        """One column as float64; dates count nanoseconds."""
+        if self._dated(name):
+            return self.moments(name).astype(np.int64).astype(float)
+        column = self._table.column(name).combine_chunks()
+        try:
+            return column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
+        except (ValueError, NotImplementedError, TypeError) as error:  # Arrow's own errors derive from these
+            raise ValueError(f"Expected numbers in column {name!r}, got {_described(column)}.") from error
+
+    def moments(self, name: str) -> np.ndarray:
+        """One column as datetime64[ns] where it holds dates, as float64 elsewhere."""
+        column = self._table.column(name).combine_chunks()
+        if column.null_count:
+            raise ValueError(f"Expected a time in every row of column {name!r}, got missing ones.")
+        if self._dated(name):
+            try:
+                return column.cast("timestamp[ns]").to_numpy(zero_copy_only=False).astype("datetime64[ns]")
+            except ValueError as error:
+                raise ValueError(f"Expected dates between 1678 and 2262 in column {name!r}, got others.") from error
+        try:
+            return self.numbers(name)
+        except ValueError as error:
+            raise ValueError(
+                f"Expected numbers or dates in column {name!r}, got {_described(column)}. Write dates like 2024-12-31"
+                " or 2024-12-31 13:45:00."
+            ) from error
+
+    def labels(self, name: str) -> tuple[np.ndarray, list[Any]]:
+        """Labels of any kind."""
+        encoded = self._table.column(name).combine_chunks().dictionary_encode()
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return codes, encoded.dictionary.to_pylist()
+
+    def _dated(self, name: str) -> bool:
+        import pyarrow.types as types
+
+        kind = self._table.schema.field(name).type
+        return types.is_timestamp(kind) or types.is_date(kind)
 
 
 def is_frame(value: Any) -> bool:
@@ -28,32 +133,16 @@ def trajectories_from(
     Returns:
         One array per trajectory, in the order they first appear. Null entries become NaN.
     """
-    table = as_table(frame)
-    columns = _columns(table, columns, {trajectory, time})
-    values = np.stack([_numbers(table, name) for name in columns], axis=1)
-    order = np.arange(len(values))
-    label = np.zeros(len(values), dtype=int)
-    if trajectory is not None:
-        label = _labels(table, trajectory)
-    if time is None:
-        return [values[label == index] for index in range(label.max(initial=0) + 1)]
-    moment = _numbers(table, time)
-    if np.any(np.isnan(moment)):
-        raise ValueError(f"Expected a time in every row of column {time!r}, got missing ones.")
-    order = np.lexsort([moment, label])
-    label, moment, values = label[order], moment[order], values[order]
-    step = _step(label, moment, time)
-    return [
-        _on_grid(values[label == index], moment[label == index], step, time)
-        for index in range(label.max(initial=0) + 1)
-    ]
+    table = ArrowColumns(frame)
+    names = chosen(table, columns, {trajectory, time})
+    return arrange(table, names, trajectory=trajectory, time=time).trajectories
 
 
 def coordinates_of(
     frame: Any, *, trajectory: str | None = None, time: str | None = None, columns: Sequence[str] | None = None
 ) -> list[str]:
     """Names of the coordinates that `trajectories_from` reads with these options."""
-    return _columns(as_table(frame), columns, {trajectory, time})
+    return chosen(ArrowColumns(frame), columns, {trajectory, time})
 
 
 def as_table(frame: Any) -> Any:
@@ -65,64 +154,102 @@ def as_table(frame: Any) -> Any:
     return pyarrow.table(frame)
 
 
-def _columns(table: Any, columns: Sequence[str] | None, others: set[str | None]) -> list[str]:
-    import pyarrow.types as types
-
-    missing = [name for name in {*(columns or ()), *others} - {None} if name not in table.column_names]
+def chosen(table: Columns, columns: Sequence[str] | None, others: set[str | None]) -> list[str]:
+    """The columns asked for, or all numeric ones but `others`; a ValueError where they are not there."""
+    wanted = {*(columns or ()), *others} - {None}
+    missing = [name for name in wanted if name not in table.names]
     if missing:
-        raise ValueError(f"Expected columns among {table.column_names}, got {sorted(missing)}.")
+        raise ValueError(f"Expected columns among {table.names}, got {sorted(map(str, missing))}.")
+    asked = set(table.names) if columns is None else wanted
+    twice = sorted({name for name in table.names if table.names.count(name) > 1} & asked)
+    if twice:
+        raise ValueError(f"Expected columns with names of their own, got {twice} more than once.")
     if columns is not None:
         return list(columns)
-
-    def numeric(kind: Any) -> bool:
-        return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-
-    # pandas hands over an index that is not 0, 1, 2, ... under such a name; it is no coordinate.
-    named = [field for field in table.schema if not field.name.startswith("__index_level_")]
-    found = [field.name for field in named if numeric(field.type) and field.name not in others]
+    # pandas hands over an index that is not 0, 1, 2, ... under such a name, and writes one without a name to CSV; it
+    # is no coordinate.
+    index = ("__index_level_", "Unnamed: 0")
+    found = [name for name in table.numeric if name and name not in others and not name.startswith(index)]
     if not found:
-        raise ValueError(f"Expected at least one numeric column, got {table.schema.names}.")
+        raise ValueError(f"Expected at least one numeric column, got {table.names}.")
     return found
 
 
-def _numbers(table: Any, name: str) -> np.ndarray:
-    import pyarrow.types as types
+def arrange(table: Columns, columns: Sequence[str], *, trajectory: str | None, time: str | None) -> Arranged:
+    """Rows sorted into trajectories, each on an even grid of times; arguments as for `trajectories_from`."""
+    values = np.stack([table.numbers(name) for name in columns], axis=1)
+    if len(values) == 0:
+        raise ValueError("Expected at least one row, got an empty table.")
+    label, labels = np.zeros(len(values), dtype=int), None
+    if trajectory is not None:
+        label, labels = table.labels(trajectory)
+        if np.any(label < 0):
+            raise ValueError(f"Expected a trajectory in every row of column {trajectory!r}, got missing ones.")
+    moment = np.arange(len(values)) if time is None else table.moments(time)
+    if not np.all(np.isfinite(moment)):
+        raise ValueError(f"Expected a time in every row of column {time!r}, got missing or infinite ones.")
+    order = np.lexsort([moment, label])
+    label, moment, values = label[order], moment[order], values[order]
+    ends = np.flatnonzero(np.diff(label)) + 1
+    parts, moments = np.split(values, ends), np.split(moment, ends)
+    if time is None:
+        return Arranged(parts, labels, None)
+    step = _step(label, moment, time)
+    indices = [_positions(part, step, time) for part in moments]
+    grids = [_on_grid(part, index) for part, index in zip(parts, indices, strict=True)]
+    times = [start[0] + np.arange(len(grid)) * step for start, grid in zip(moments, grids, strict=True)]
+    return Arranged(grids, labels, times)
 
-    column = table.column(name).combine_chunks()
-    if types.is_timestamp(column.type) or types.is_date(column.type):
-        column = column.cast("timestamp[ns]").cast("int64")
-    try:
-        return column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
-    except (ValueError, NotImplementedError, TypeError) as error:  # Arrow's own errors derive from these
-        raise ValueError(f"Expected numbers in column {name!r}, got {column.type}.") from error
 
-
-def _labels(table: Any, name: str) -> np.ndarray:
-    """Whole numbers 0, 1, ... in the order labels first appear."""
-    encoded = table.column(name).combine_chunks().dictionary_encode()
-    if encoded.null_count:
-        raise ValueError(f"Expected a trajectory in every row of column {name!r}, got missing ones.")
-    return np.asarray(encoded.indices)
-
-
-def _step(label: np.ndarray, moment: np.ndarray, name: str) -> float:
+def _step(label: np.ndarray, moment: np.ndarray, name: str) -> Any:
+    """The smallest difference: a number, or a timedelta64."""
     apart = np.diff(moment)[np.diff(label) == 0]
     if len(apart) == 0:
-        return 1.0
-    if np.any(apart <= 0):
+        return np.timedelta64(1, "D") if moment.dtype.kind == "M" else 1.0
+    step = apart.min()
+    if step == step * 0:
         raise ValueError(f"Expected different times within a trajectory in column {name!r}, got the same one twice.")
-    return float(apart.min())
+    return step
 
 
-def _on_grid(values: np.ndarray, moment: np.ndarray, step: float, name: str) -> np.ndarray:
+def _positions(moment: np.ndarray, step: Any, name: str) -> np.ndarray:
+    """How many steps after the first each time is."""
     position = (moment - moment[0]) / step
+    if not position[-1] < max(_EMPTY * len(moment), _LONG):
+        raise ValueError(
+            f"Expected times in column {name!r} that are mostly one step apart, got steps of {_span(step)} and a"
+            f" trajectory {position[-1]:.2g} of them long with {len(moment)} rows. Look for wrong times."
+        )
     index = np.rint(position).astype(int)
     if np.any(np.abs(position - index) > 1e-3):
-        worst = float(np.diff(moment)[np.argmax(np.abs(np.diff(position) - np.rint(np.diff(position))))])
+        apart = np.diff(position)
+        worst = np.diff(moment)[np.argmax(np.abs(apart - np.rint(apart)))]
         raise ValueError(
-            f"Expected times in column {name!r} a whole number of steps of {step:g} apart, got {worst:g}. Resample to"
-            " one step length first."
+            f"Expected times in column {name!r} a whole number of steps of {_span(step)} apart, got {_span(worst)}."
+            " Resample to one step length first."
         )
+    return index
+
+
+def _on_grid(values: np.ndarray, index: np.ndarray) -> np.ndarray:
     grid = np.full((index[-1] + 1, values.shape[1]), np.nan)
     grid[index] = values
     return grid
+
+
+def _span(step: Any) -> str:
+    if not isinstance(step, np.timedelta64):
+        return f"{step:g}"
+    seconds = step / np.timedelta64(1, "s")
+    return f"{seconds / 86400:g} days" if seconds >= 86400 else f"{seconds:g} s"
+
+
+def _described(column: Any) -> str:
+    """The kind of a column, and for text the first entry that is no number, with its row."""
+    for row, entry in enumerate(column.to_pylist()):
+        if isinstance(entry, str):
+            try:
+                float(entry)
+            except ValueError:
+                return f"{entry[:40]!r} in row {row + 1}"
+    return str(column.type)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
+
+import numpy as np
 
 from sosmarkov.learning.history import PhaseHistory, Progress
 from sosmarkov.learning.loop import Keeper, Plan, train
@@ -60,6 +63,7 @@ class Phases:
     ) -> Any:
         """The parameters after one phase; `changes` replace fields of its `Plan`."""
         if self.interrupted:
+            self._note_interruption(name)
             return parameters
         s = self._settings
         plan = Plan(name, s.phase_steps, s.batch_size, s.learning_rate, s.patience, s.seed)._replace(**changes)
@@ -69,3 +73,9 @@ class Phases:
         )  # fmt: skip
         self.done.append(history)
         return parameters
+
+    def _note_interruption(self, name: str) -> None:
+        """Asked to stop as a phase ended by itself, or before the first: the history says so all the same."""
+        unknown = np.full(self._settings.members, np.nan)
+        last = self.done.pop() if self.done else PhaseHistory.begun(name, unknown, "")
+        self.done.append(dataclasses.replace(last, stopped="interrupted"))

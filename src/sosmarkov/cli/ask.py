@@ -1,0 +1,139 @@
+"""`sosmarkov info`, `propagate`, `probability`: questions to a model."""
+
+from __future__ import annotations
+
+import warnings
+from argparse import Namespace
+from typing import Any
+
+import numpy as np
+
+import sosmarkov as sm
+from sosmarkov.cli import models, tables
+from sosmarkov.cli.options import UsageError, box, shares, state
+from sosmarkov.cli.output import facts, remark, say, say_json
+
+
+def info(options: Namespace) -> None:
+    """What a model is."""
+    process = models.load(options.model)
+    found = _described(process)
+    if options.check:
+        found |= _checked(process)
+    if options.json:
+        say_json(found)
+        return
+    history = found.pop("history", None)
+    say(facts({name.replace("_", " "): _short(value) for name, value in found.items()}))
+    if history:
+        say("\nlearned:")
+        say("\n".join(f"  {line}" for line in str(process.history).splitlines()))
+
+
+def _described(process: sm.MarkovProcess | sm.Ensemble) -> dict[str, Any]:
+    one = process[0] if isinstance(process, sm.Ensemble) else process
+    transition: Any = one.transition
+    found: dict[str, Any] = {
+        "coordinates": list(process.columns),
+        "basis": f"{transition.phi.family}, {transition.phi.size} functions",
+        "coupling": type(transition.coupling).__name__,
+        "transform": type(one.transform).__name__,
+        "parameters": process.parameter_count,
+    }
+    if isinstance(process, sm.Ensemble):
+        found["members"] = len(process)
+    elif transition.features is not None:
+        period = transition.features.period
+        found |= {"inputs": models.input_dim(process)} if period is None else {"period": period}
+    if one.sensor is not None:
+        found["sensor"] = "learned with the process"
+    mean, covariance = np.asarray(process.initial.mean()), np.asarray(process.initial.covariance())
+    found["initial_mean"] = dict(zip(process.columns, mean.tolist(), strict=True))
+    found["initial_std"] = dict(zip(process.columns, np.sqrt(np.diagonal(covariance)).tolist(), strict=True))
+    history = process.history
+    if history is not None:
+        found["history"] = {
+            "chosen": history.chosen,
+            "held_out": history.scores,
+            "seconds": history.seconds,
+            "device": history.device,
+            "interrupted": history.interrupted,
+        }
+    return found
+
+
+def _checked(process: sm.MarkovProcess | sm.Ensemble) -> dict[str, Any]:
+    """How exact it is, and its long run."""
+    one = models.single(process, "check")
+    report = one.check()
+    stationary = one.stationary()
+    return {
+        "normalisation_error": report.normalisation_error,
+        "initial_mass_error": report.initial_mass_error,
+        "check": "fine" if report.ok else "NOT fine",
+        "relaxation_times": [float(f"{value:.4g}") for value in one.timescales(3)],
+        "long_run_mean": dict(zip(one.columns, np.asarray(stationary.mean()).tolist(), strict=True)),
+    }
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {entry:.5g}" for name, entry in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def propagate(options: Namespace) -> None:
+    """Beliefs over the steps, as a table."""
+    tables.check_writable(options.output)
+    wanted = shares(options.quantiles)
+    _at_least(options.steps, 0, "--steps")
+    process = models.load(options.model)
+    start = state(options.start, process.columns)
+    given = models.inputs(process, options.inputs, options.steps)
+    beliefs = _propagated(process, options.steps, start, given)
+    found = models.summarise(beliefs, wanted)
+    rows = models.table(found, process.columns, wanted, {"step": np.arange(len(found.mean))})
+    models.deliver(rows, options.output, options.json, {"model": str(options.model), "steps": options.steps})
+
+
+def _propagated(process: Any, steps: int, start: list[float] | None, given: np.ndarray | None) -> Any:
+    # An ensemble takes no inputs.
+    more = {} if given is None else {"inputs": given}
+    return process.propagate(steps, initial=start, **more)
+
+
+def probability(options: Namespace) -> None:
+    """One number."""
+    _at_least(options.step, 1 if options.stay or options.reach else 0, "--step")
+    process = models.load(options.model)
+    lower, upper = box(options.box, process.columns)
+    start = state(options.start, process.columns)
+    given = models.inputs(process, options.inputs, options.step)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", sm.EstimateWarning)
+        value = _probability(process, options, lower, upper, start, given)
+    notes = [str(one.message) for one in warned if issubclass(one.category, sm.EstimateWarning)]
+    if options.json:
+        found = {"probability": value, "step": options.step, "box": options.box, "exact": not notes}
+        say_json(found | ({"note": notes[0]} if notes else {}))
+        return
+    for note in notes:
+        remark(f"note: {note}")
+    say(f"{value:.12g}")
+
+
+def _probability(process: Any, options: Namespace, lower: Any, upper: Any, start: Any, given: Any) -> float:
+    if not (options.stay or options.reach):
+        if given is None:
+            belief = process.belief_at(options.step, initial=start)
+        else:
+            belief = _propagated(process, options.step, start, given)[options.step]
+        return float(belief.probability(lower, upper))
+    one = models.single(process, "ask for --stay and --reach")
+    ask = one.stay_probability if options.stay else one.reach_probability
+    return float(ask(lower, upper, options.step, initial=start, inputs=given)[-1])
+
+
+def _at_least(value: int, least: int, option: str) -> None:
+    if value < least:
+        raise UsageError(f"Expected {option} {least} or more, got {value}.")

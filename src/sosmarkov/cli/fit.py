@@ -1,0 +1,152 @@
+"""`sosmarkov fit`: from a data file to a model file."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sosmarkov as sm
+from sosmarkov.cli import tables
+from sosmarkov.cli.options import UsageError, names, settings
+from sosmarkov.cli.output import facts, remark, say, say_json
+
+
+def run(options: Namespace) -> int:
+    """Read, learn, save, summarise."""
+    tables.check_writable(options.output, (".sosm",))
+    if options.seed < 0:
+        raise UsageError(f"Expected --seed 0 or more, got {options.seed}.")
+    series = tables.read(
+        options.data,
+        columns=names(options.columns, "--columns"),
+        trajectory=options.trajectory,
+        time=options.time,
+        inputs=names(options.inputs, "--inputs"),
+        wide=options.wide,
+    )
+    loud = not (options.quiet or options.json)
+    if loud:
+        remark(_described(series, options.data))
+        _doubts(series, options)
+    given = settings(options.set) | {"seed": options.seed, "progress": loud, "columns": series.columns}
+    given |= {"checkpoint": options.checkpoint, "resume": options.resume}
+    process = _learn(series, given, options.pairs or len(series.trajectories) == 1)
+    process.save(options.output)
+    found = _summary(process, series, options.output)
+    if options.json:
+        say_json(found)
+    elif not options.quiet:
+        say(_text(found))
+    if found["interrupted"]:
+        remark(f"Interrupted: the best model so far is in {options.output}.")
+    return 130 if found["interrupted"] else 0
+
+
+def _learn(series: tables.Series, given: dict[str, Any], pairs: bool) -> Any:
+    if not pairs:
+        if series.inputs is not None and any(np.any(np.isnan(u)) for u in series.inputs):
+            raise ValueError(
+                "Expected an input in every row of a trajectory, got gaps. Fill them in, or learn from pairs of"
+                " neighbours with --pairs, which leaves steps across gaps out."
+            )
+        return sm.fit(series.trajectories, inputs=series.inputs, **given)
+    x, x_next, u = _pairs(series)
+    there = np.concatenate(series.trajectories)
+    start = there[~np.any(np.isnan(there), axis=1)]
+    return sm.fit(transitions=(x, x_next), initial=start, inputs=u, **given)
+
+
+def _pairs(series: tables.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Neighbours without a gap between them, and the inputs of their steps."""
+    x, x_next = (np.concatenate([part[cut] for part in series.trajectories]) for cut in (slice(-1), slice(1, None)))
+    whole = ~np.any(np.isnan(x) | np.isnan(x_next), axis=1)
+    if not whole.any():
+        raise ValueError("Expected at least one pair of consecutive states, got none (all gaps, or length one).")
+    u = None if series.inputs is None else np.concatenate(series.inputs)[whole]
+    return x[whole], x_next[whole], u
+
+
+def _described(series: tables.Series, path: Path) -> str:
+    lengths = [len(part) for part in series.trajectories]
+    span = f"{min(lengths)}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
+    many = f"{len(lengths)} trajectories of {span} states" if len(lengths) > 1 else f"one series of {span} states"
+    gaps = f", {series.gaps} of them missing" if series.gaps else ""
+    rest = f"; left out: {', '.join(map(repr, series.left_out))}" if series.left_out else ""
+    return f"{path.name}: {many}{gaps}; coordinates {', '.join(series.columns)}{rest}"
+
+
+def _doubts(series: tables.Series, options: Namespace) -> None:
+    """Coordinates that look like something else, and rows that may be no series."""
+    if options.trajectory is None and not options.wide and series.left_out:
+        remark("note: all rows are one series. If a column tells trajectories apart, name it with --trajectory.")
+    if options.columns is not None:
+        return
+    for column, name in enumerate(series.columns):
+        steps = np.concatenate([np.diff(part[:, column]) for part in series.trajectories])
+        steps = steps[np.isfinite(steps)]
+        if len(steps) > 2 and steps[0] != 0 and np.allclose(steps, steps[0], rtol=1e-6, atol=0):
+            remark(f"note: column {name!r} grows by {steps[0]:g} in every row. If it is the time, say --time {name}.")
+        elif options.trajectory is None and len(steps) > 2 and 0 < np.count_nonzero(steps) < 0.2 * len(steps):
+            remark(f"note: column {name!r} rarely changes. If it tells trajectories apart, say --trajectory {name}.")
+
+
+def _summary(process: Any, series: tables.Series, path: Path) -> dict[str, Any]:
+    history = process.history
+    return {
+        "model": str(path),
+        "bytes": path.stat().st_size,
+        "columns": series.columns,
+        "trajectories": len(series.trajectories),
+        "states": series.rows,
+        "missing": series.gaps,
+        "parameters": process.parameter_count,
+        "seconds": round(history.seconds, 2),
+        "device": history.device,
+        "interrupted": history.interrupted,
+        "chosen": history.chosen,
+        "held_out": history.scores,
+        "reference": references(series),
+    }
+
+
+def references(series: tables.Series) -> dict[str, float]:
+    """Log-likelihoods per state that need no learning, on all the data: what a model should exceed.
+
+    `beliefs`: one normal distribution for all states. `transitions`: x' = A x + b + normal noise, by least squares.
+    """
+    states = np.concatenate(series.trajectories)
+    x, x_next, _ = _pairs(series)
+    design = np.column_stack([x, np.ones(len(x))])
+    residual = x_next - design @ np.linalg.lstsq(design, x_next, rcond=None)[0]
+    spread = {"beliefs": states[~np.any(np.isnan(states), axis=1)], "transitions": residual}
+    return {name: _normal_score(rows) for name, rows in spread.items()}
+
+
+def _normal_score(rows: np.ndarray) -> float:
+    """The mean log-likelihood of rows under the normal distribution with their mean and covariance."""
+    _, log_det = np.linalg.slogdet(2 * np.pi * np.e * np.atleast_2d(np.cov(rows.T, bias=True)))
+    return float(-0.5 * log_det)
+
+
+def _text(found: dict[str, Any]) -> str:
+    chosen, held_out, reference = found["chosen"], found["held_out"], found["reference"]
+    kind = f"{chosen.get('basis')}, {chosen.get('size')} functions, {chosen.get('coupling')} coupling"
+    pairs = {"learned": f"{kind}; {found['parameters']} numbers in {found['seconds']:.0f} s on {found['device']}"}
+    simple = {"transitions": "a linear model", "beliefs": "one normal distribution"}
+    words = {"transitions": "one step ahead", "beliefs": "from the start"}
+    for name in ("transitions", "beliefs"):
+        if name in held_out:
+            beside = f"{simple[name]}: {reference[name]:.3f}; higher is better"
+            pairs[words[name]] = f"{held_out[name]:.3f} nats per held-out state ({beside})"
+    if any(held_out.get(name, np.inf) < reference[name] for name in words):
+        pairs["advice"] = (
+            "below the simple one: train longer (--set steps=4000), or with more functions (--set size=32)"
+        )
+    if chosen.get("set_aside"):
+        pairs["set aside"] = f"{chosen['set_aside']} pairs with extreme states"
+    pairs["wrote"] = f"{found['model']} ({found['bytes'] / 1000:.0f} kB)"
+    pairs["next"] = f"sosmarkov propagate {found['model']} --steps 10"
+    return facts(pairs)
