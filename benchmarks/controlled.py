@@ -118,7 +118,7 @@ def flow_scores(
 
 def one_gaussian(cloud: Array, x: Array) -> Array:
     """Log-density at x of the Gaussian with the mean and covariance of a cloud (N, d)."""
-    return jax.scipy.stats.multivariate_normal.logpdf(x, cloud.mean(axis=0), jnp.cov(cloud.T))
+    return jnp.asarray(jax.scipy.stats.multivariate_normal.logpdf(x, cloud.mean(axis=0), jnp.cov(cloud.T)))
 
 
 def kernel_estimate(cloud: Array, x: Array) -> Array:
