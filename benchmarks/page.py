@@ -136,6 +136,7 @@ def periodic() -> list[str]:
         [
             [name, *(f"{row[mean][k - 1]:{sign}.3f} ({row[error][k - 1]:.3f})" for k in shown)]
             for name, row in content["rows"].items()
+            if any(row[error])
         ]
         for mean, error, sign in (("mean", "standard_error", ""), ("gap", "gap_standard_error", "+"))
     )
@@ -147,7 +148,8 @@ def periodic() -> list[str]:
         f" {content['pairs']:,} steps to learn",
         f"from), {content['weeks']} weeks of it held out. Mean log p(x_(t+k) | x_t) in nats over"
         f" {content['forecasts']:,} forecasts from known",
-        "temperatures, with standard errors from whole weeks; then the difference from the linear step, hour by hour.",
+        "temperatures, issued every three hours, with standard errors from whole weeks; then the difference from the",
+        "linear step with Gaussian noise, which has its own coefficients for every hour.",
         "",
         *made(content, "benchmarks/periodic.py"),
         *table("hours ahead | " + " | ".join(map(str, shown)), scored),
