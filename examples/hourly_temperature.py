@@ -22,7 +22,6 @@ from sosmarkov.bench.hourly import PERIOD, WEEK, Hourly, hourly_temperatures
 from sosmarkov.bench.seasonal import SeasonalAR, block_mean
 
 AHEAD = 24
-SHARES = (0.5, 0.9)
 
 
 def scores(process: sm.MarkovProcess, record: Hourly, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -43,10 +42,10 @@ def draw(process: sm.MarkovProcess, record: Hourly, origins: np.ndarray, path: P
     hours = np.arange(AHEAD + 1)
     for axis, t in zip(axes, origins, strict=True):
         beliefs = process.propagate(AHEAD, initial=[record.celsius[t]], inputs=t + np.arange(AHEAD))
-        for share in sorted(SHARES, reverse=True):
-            ends = [0.5 * (1.0 - share), 0.5 * (1.0 + share)]
-            band = np.array([np.full(2, record.celsius[t]), *(np.ravel(b.quantile(ends, 0)) for b in beliefs[1:])])
-            axis.fill_between(hours, *band.T, color="tab:blue", alpha=0.25, label=f"{share:.0%} of the forecast")
+        mean, std = np.asarray(beliefs.means())[:, 0], np.sqrt(np.asarray(beliefs.covariances())[:, 0, 0])
+        for width in (2, 1):
+            label = f"forecast, mean and {width} deviation{'s' if width > 1 else ''}"
+            axis.fill_between(hours, mean - width * std, mean + width * std, color="tab:blue", alpha=0.25, label=label)
         axis.plot(hours, record.celsius[t + hours], ".-", color="black", label="measured")
         axis.set(xlabel=f"hours after {t % PERIOD}:00 of day {t // PERIOD + 1}")
     axes[0].set(ylabel="temperature, degrees Celsius")
@@ -71,13 +70,13 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     print(f"learned from {len(record.pairs()[0]):,} steps in {process.history.seconds:.0f} s")
     origins = record.origins(AHEAD, options.every)
     ours, linear = scores(process, record, origins)
+    gap, error = block_mean(ours - linear, origins // WEEK)
     found = {}
     for name, k in (("one hour", 0), ("a day", AHEAD - 1)):
         found[name], found[f"{name}, linear"] = (float(np.nanmean(score[:, k])) for score in (ours, linear))
-        gap, error = block_mean(ours[:, k] - linear[:, k], origins // WEEK)
         print(
             f"{name} ahead: {found[name]:.3f} nats, linear steps {found[f'{name}, linear']:.3f},"
-            f" difference {gap:+.3f} (standard error {error:.3f})"
+            f" difference {gap[k]:+.3f} (standard error {error[k]:.3f})"
         )
     midnight, noon = (origins[origins % PERIOD == hour] for hour in (0, 12))
     shown = [int(some[len(some) // 2]) for some in (midnight, noon if len(noon) else midnight[:-1])]
