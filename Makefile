@@ -22,6 +22,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/linear_gaussian.py $(ARGS)
 	$(BIN)/python benchmarks/streaming.py $(ARGS)
 	$(BIN)/python benchmarks/hidden.py $(ARGS)
+	$(BIN)/python benchmarks/periodic.py $(ARGS)
 	$(BIN)/python benchmarks/page.py
 
 # The site, in docs/_build/html; a warning is an error.

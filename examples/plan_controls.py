@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import equinox as eqx
-import gymnasium
 import jax
 import jax.numpy as jnp
 import matplotlib
@@ -25,30 +24,12 @@ import optax
 
 import sosmarkov as sm
 from sosmarkov import plots
+from sosmarkov.bench.pendulum import STEPS, TORQUE, simulate
 
-STEPS, HELD, TORQUE = 8, 4, 2.0
-START_STD = np.array([0.3, 0.6])
 # Angle from hanging and angular velocity.
 GOAL = np.array([0.5, -1.5]), np.array([1.3, 1.5])
 SAFE = np.array([-1.2, -np.inf]), np.array([1.5, np.inf])
 LEAVE_AT_MOST = 0.05
-
-
-def simulate(count: int, seed: int, torques: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """States (count, STEPS + 1, 2) and torques (count, STEPS, 1); random torques where none are given."""
-    rng = np.random.default_rng(seed)
-    u = rng.uniform(-TORQUE, TORQUE, (count, STEPS, 1)) if torques is None else np.tile(torques, (count, 1, 1))
-    pendulum = gymnasium.make("Pendulum-v1").unwrapped
-    pendulum.reset(seed=seed)
-    x = np.zeros((count, STEPS + 1, 2))
-    x[:, 0] = START_STD * rng.normal(size=(count, 2))
-    for i in range(count):
-        pendulum.state = x[i, 0] + [np.pi, 0.0]  # type: ignore[attr-defined]
-        for k in range(STEPS):
-            for _ in range(HELD):
-                pendulum.step(u[i, k])
-            x[i, k + 1] = pendulum.state - [np.pi, 0.0]  # type: ignore[attr-defined]
-    return x, u
 
 
 def answers(process: sm.MarkovProcess, torques: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import gaussian_kde
 
 import sosmarkov
 from sosmarkov.cli.demo import demonstrate
@@ -94,6 +95,16 @@ def test_a_plan_is_as_likely_as_draws_of_the_process_say(tmp_path, capsys):
     assert "runs of the simulator" in capsys.readouterr().out
 
 
+def test_hourly_temperatures_are_forecast_better_than_by_what_the_year_is_like(tmp_path, capsys):
+    options = ["--size", "6", "--rank", "2", "--steps", "50", "--every", "84"]
+    found = example("hourly_temperature")(["--out", str(tmp_path), *options])
+    assert found["one hour"] < found["one hour, linear"] + 0.1
+    # What every hour is like over the year scores -3.5, whatever the temperature an hour before.
+    assert found["one hour"] > -3.0
+    assert (tmp_path / "hourly_temperature.png").stat().st_size > 10_000
+    assert "difference" in capsys.readouterr().out
+
+
 def run_benchmark(name, arguments):
     return runpy.run_path(str(ROOT / "benchmarks" / f"{name}.py"))["main"](arguments)
 
@@ -118,6 +129,24 @@ def test_the_comparison_with_particles_runs_at_small_size(tmp_path):
     row = rows["learned sensor"]
     assert row["gap"] < 2 * row["standard_error"]
     assert np.all(np.isfinite(row["by_step"]))
+
+
+def test_the_comparison_on_hourly_temperatures_runs_at_small_size(tmp_path):
+    # Its data and functions are those of the example above: what that compiled serves here.
+    rows = run_benchmark("periodic", ["--quick", "--out", str(tmp_path / "periodic.json")])["rows"]
+    assert rows["process with period 24"]["mean"][0] > rows["Gaussian for every hour"]["mean"][0] + 0.3
+    assert np.all(np.isfinite([row["standard_error"] for row in rows.values()]))
+
+
+def test_the_comparison_under_torques_runs_at_small_size(tmp_path):
+    module = runpy.run_path(str(ROOT / "benchmarks" / "controlled.py"))
+    # Its data and functions are those of the planned controls: what that compiled serves here.
+    rows = module["main"](["--quick", "--out", str(tmp_path / "controlled.json")])["rows"]
+    assert len(rows) == 3
+    assert np.all(np.isfinite([row["mean"] for row in rows.values()]))
+    assert np.all(np.min([row["behind"] for name, row in rows.items() if "Gaussian" in name], axis=0) == 0)
+    cloud, x = np.random.default_rng(0).normal(size=(60, 2)), np.array([0.3, -0.2])
+    np.testing.assert_allclose(module["kernel_estimate"](cloud, x), gaussian_kde(cloud.T).logpdf(x)[0], rtol=1e-9)
 
 
 def test_what_the_page_says_of_queries_is_what_the_code_does():

@@ -16,6 +16,7 @@ from sosmarkov import checks
 from sosmarkov.bases import Basis
 from sosmarkov.checks import ArrayLike
 from sosmarkov.couplings import Driven, Features
+from sosmarkov.couplings.driven import PhaseTable
 from sosmarkov.couplings.kraus import gram
 from sosmarkov.forms import Form
 from sosmarkov.transforms import Transform
@@ -37,7 +38,8 @@ class DrivenTransition(Dynamics):
     coupling: Driven
     transform: Transform
     overlap: Float[Array, "p q"]
-    totals: Float[Array, "j j n n"]
+    # What normalising under any input needs; where inputs are times of a period, all there is to look up.
+    shared: Float[Array, "j j n n"] | PhaseTable
     # The transition under one input; what of it depends on the input is replaced by `at`.
     some: Transition
 
@@ -45,7 +47,8 @@ class DrivenTransition(Dynamics):
         self.some = Transition(phi, psi, coupling.at(jnp.zeros(coupling.features.dim)), transform)
         self.phi, self.psi, self.coupling, self.transform = phi, psi, coupling, self.some.transform
         self.overlap = self.some.overlap
-        self.totals = coupling.totals(gram(coupling.factor, self.overlap, psi.size))
+        M = gram(coupling.factor, self.overlap, psi.size)
+        self.shared = coupling.totals(M) if coupling.features.period is None else coupling.phases(M)
 
     @property
     def g(self) -> Form:
@@ -67,7 +70,9 @@ class DrivenTransition(Dynamics):
         if u is None:
             raise ValueError("Expected an input for a transition that depends on one, got none.")
         # The background's mass depends on g and psi alone.
-        kernel = self.coupling.kernel(self.phi, self.totals, self.some.kernel.background_mass, u)
+        mass, looked_up = self.some.kernel.background_mass, isinstance(self.shared, PhaseTable)
+        make = self.coupling.kernel_of_phase if looked_up else self.coupling.kernel
+        kernel = make(self.phi, self.shared, mass, u)  # type: ignore[arg-type]
         return eqx.tree_at(lambda t: (t.coupling.K, t.kernel), self.some, (self.coupling.K_at(u), kernel))
 
     def under(self, u: ArrayLike | None) -> Transition:

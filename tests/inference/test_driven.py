@@ -15,13 +15,14 @@ FEATURES = {
     "bumps": lambda e: sm.Bumps(np.random.default_rng(5).normal(size=(3, e)), np.full(e, 0.8)),
     "network": lambda e: sm.Network(np.zeros(e), np.ones(e), 3, 6, jax.random.key(2)),
     "phases": lambda e: sm.Phases(3),
+    "shared phases": lambda e: sm.Phases(5, 2),
 }
 
 
 def make(kind: str, d: int = 1, e: int = 2, background: float = 0.0, seed: int = 0) -> sm.MarkovProcess:
     rng = np.random.default_rng(seed)
     phi, psi = (sm.GaussianBasis(rng.normal(size=(n, d)), 0.8 + rng.random((n, d))) for n in (N, M))
-    features = FEATURES[kind](1 if kind == "phases" else e)
+    features = FEATURES[kind](1 if "phases" in kind else e)
     factor = np.tril(rng.normal(size=(N, N)), -1) + np.diag(0.5 + rng.random(N))
     coupling = sm.Driven(features, rng.normal(size=(features.count, N, M, RANK)), factor, background=background)
     transform = sm.Standardize(np.full(d, 0.3), np.full(d, 1.1))
@@ -29,7 +30,7 @@ def make(kind: str, d: int = 1, e: int = 2, background: float = 0.0, seed: int =
 
 
 def inputs_for(kind: str, steps: int = STEPS) -> np.ndarray:
-    if kind == "phases":
+    if "phases" in kind:
         return (np.arange(steps) + 2.0)[:, None]
     return np.random.default_rng(1).normal(size=(steps, 2))
 
@@ -46,12 +47,12 @@ def chain(process, inputs) -> tuple[np.ndarray, np.ndarray]:
     return density, np.exp(np.asarray(kernels(process, jnp.asarray(inputs))))
 
 
-@pytest.mark.parametrize("kind", FEATURES)
+@pytest.mark.parametrize("kind", ["bumps", "network", "shared phases"])
 @pytest.mark.parametrize("background", [0.0, 1e-3])
 def test_every_input_is_normalised(kind, background):
     process = make(kind, background=background)
     rng = np.random.default_rng(3)
-    for u in inputs_for(kind) * 30.0 if kind != "phases" else inputs_for(kind):
+    for u in inputs_for(kind) * 30.0 if "phases" not in kind else inputs_for(kind):
         mass = process.transition.mass(3.0 * rng.normal(size=(50, 1)), u)
         np.testing.assert_allclose(mass, 1.0, atol=1e-12)
     _, table = chain(process, inputs_for(kind))
@@ -213,6 +214,7 @@ def test_wrong_inputs_are_refused():
         (lambda: process.under([1.0]), r"Expected inputs of shape \(..., 2\)"),
         (lambda: process.under([0.0, 0.0]).propagate(2, inputs=np.zeros((2, 2))), "Expected no inputs"),
         (lambda: make("phases").propagate(2, inputs=[0.5, 1.0]), "whole numbers"),
+        (lambda: sm.Phases(2, 3), "at most one kernel for each of 2 phases, got 3"),
         (lambda: sm.Driven(sm.Phases(2), np.zeros((3, 2, 2, 2))), "K"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -81,6 +81,21 @@ def test_features_lie_where_the_inputs_do():
         make_features("bumps", np.ones((10, 1)), 0)
 
 
+@pytest.mark.parametrize(("period", "pairs", "count"), [(7, 100, 7), (24, 7000, 8), (24, 10_000, 12), (24, 20_000, 24)])
+def test_a_long_period_has_as_many_kernels_as_the_pairs_carry(period, pairs, count):
+    assert make_features(period, np.zeros((pairs, 1)), 0).count == count
+
+
+def test_kernels_of_fewer_than_all_phases_go_round():
+    features = sm.Phases(12, 4)
+    weights = np.array([features(jnp.array([float(t)])) for t in range(-12, 24)])
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(weights[:12], weights[24:], atol=1e-12)
+    # Three phases on, the next kernel has the weight this one had: the last is the first's neighbour.
+    np.testing.assert_allclose(np.roll(weights[:12], 1, axis=1), np.roll(weights[:12], -3, axis=0), atol=1e-12)
+    np.testing.assert_array_equal(weights[:12].argmax(axis=1)[::3], np.arange(4))
+
+
 def test_inputs_go_with_their_pairs():
     x = np.arange(10.0).reshape(2, 5, 1)
     x[0, 2] = np.nan

@@ -24,6 +24,9 @@ from sosmarkov.couplings.kraus import Kraus
 from sosmarkov.forms import SquaredForm
 from sosmarkov.numerics import Signed, inverse_root_near_identity, pack, unpack, whitener
 
+# Width of a bump in distances to the next one: b(u) goes from one centre to the next without a plateau between them.
+OVERLAP = 0.7
+
 
 class Features(eqx.Module):
     """b(u), the weights of the K_j, for an input u of shape (e,)."""
@@ -125,16 +128,25 @@ class Network(Features):
 
 
 class Phases(Features):
-    """A kernel of its own for every phase of a period: b_j(t) = 1 where t mod period = j.
+    """The phase t mod period of a time t: a kernel of its own for each, or fewer that neighbouring phases share.
+
+    With as many kernels as steps b_j(t) = 1 where t mod period = j, zero elsewhere. With fewer, b_j are bumps around
+    the circle that sum to one, their centres evenly spaced from phase 0: what lies between two is learned from the
+    data of both.
 
     Args:
         steps: The period, in steps.
+        count: Kernels; None: one for every phase.
     """
 
     steps: int = eqx.field(static=True)
+    kernels: int = eqx.field(static=True)
 
-    def __init__(self, steps: int):
+    def __init__(self, steps: int, count: int | None = None):
         self.steps = checks.count(steps, "period", 1)
+        self.kernels = self.steps if count is None else checks.count(count, "count", 1)
+        if self.kernels > self.steps:
+            raise ValueError(f"Expected at most one kernel for each of {steps} phases, got {count}.")
 
     @property
     def dim(self) -> int:
@@ -143,8 +155,8 @@ class Phases(Features):
 
     @property
     def count(self) -> int:
-        """One weight a phase."""
-        return self.steps
+        """One weight a kernel."""
+        return self.kernels
 
     @property
     def period(self) -> int:
@@ -152,8 +164,13 @@ class Phases(Features):
         return self.steps
 
     def __call__(self, u: Float[Array, " e"]) -> Float[Array, " j"]:
-        """One for the phase, zero for the others."""
-        return (jnp.arange(self.steps) == jnp.mod(jnp.round(u[0]), self.steps)).astype(u.dtype)
+        """The weights at a time."""
+        phase, each = jnp.mod(jnp.round(u[0]), self.steps), self.steps / self.kernels
+        if self.kernels == self.steps:
+            return (jnp.arange(self.steps) == phase).astype(u.dtype)
+        away = jnp.abs(phase - each * jnp.arange(self.kernels))
+        away = jnp.minimum(away, self.steps - away) / each
+        return jax.nn.softmax(-0.5 * (away / OVERLAP) ** 2)
 
 
 class Driven(eqx.Module):
@@ -203,17 +220,46 @@ class Driven(eqx.Module):
     ) -> DrivenKernel:
         """The normalised kernel under one input, at the cost of normalising an n x n matrix."""
         b = self.features(u)
-        T = jnp.einsum("j,l,jlab->ab", b, b, totals)
-        S, left = whitener(T), jnp.zeros(())
-        for _ in range(2):
-            # What rounding left is no matter for differentiation.
-            near_identity = lax.stop_gradient(S @ T @ S.T)
-            left = jnp.max(jnp.abs(near_identity - jnp.eye(len(T))))
-            S = inverse_root_near_identity(near_identity) @ S
+        S, left = _normaliser(jnp.einsum("j,l,jlab->ab", b, b, totals))
         return DrivenKernel(
             g=SquaredForm(phi, self.factor), S=S, b=b, K=self.K, residual=left, background=self.background,
             background_mass=background_mass,
         )  # fmt: skip
+
+    def phases(self, M: Float[Array, "m m"]) -> PhaseTable:
+        """K(t), normalised, for every time of the features' period."""
+        times = jnp.arange(float(self.features.period or 0))[:, None]
+        K = jax.vmap(self.K_at)(times)
+        return PhaseTable(K, *jax.vmap(_normaliser)(jnp.einsum("tamr,mk,tbkr->tab", K, M, K)))
+
+    def kernel_of_phase(
+        self, phi: Basis, table: PhaseTable, background_mass: Float[Array, ""], u: Float[Array, " e"]
+    ) -> DrivenKernel:
+        """The normalised kernel at one time, looked up."""
+        phase = jnp.mod(jnp.round(u[0]), len(table.K)).astype(int)
+        return DrivenKernel(
+            g=SquaredForm(phi, self.factor), S=table.S[phase], b=jnp.ones(1), K=table.K[phase][None],
+            residual=table.residual[phase], background=self.background, background_mass=background_mass,
+        )  # fmt: skip
+
+
+class PhaseTable(eqx.Module):
+    """K(t) and what normalises it for t = 0, ..., T - 1: made once, whatever number of pairs it is asked for."""
+
+    K: Float[Array, "t n m r"]
+    S: Float[Array, "t n n"]
+    residual: Float[Array, " t"]
+
+
+def _normaliser(T: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, ""]]:
+    """S with S T S^T = I, and how far it was from that before the last correction."""
+    S, left = whitener(T), jnp.zeros(())
+    for _ in range(2):
+        # What rounding left is no matter for differentiation.
+        near_identity = lax.stop_gradient(S @ T @ S.T)
+        left = jnp.max(jnp.abs(near_identity - jnp.eye(len(T))))
+        S = inverse_root_near_identity(near_identity) @ S
+    return S, left
 
 
 class DrivenKernel(Kernel):

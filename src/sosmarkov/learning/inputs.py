@@ -8,11 +8,16 @@ from sklearn.cluster import KMeans
 
 from sosmarkov import checks
 from sosmarkov.couplings import Bumps, Features, Network, Phases
+from sosmarkov.couplings.driven import OVERLAP
 from sosmarkov.learning.data import Data
 
 KINDS = ("bumps", "network")
 _HIDDEN = 16
 _OUTPUTS = 5
+# Up to so many phases have kernels of their own, however few the data: a week's days need not be like their neighbours.
+_OWN_PHASES = 8
+# Pairs for each kernel of a longer period. With 24 kernels for 7,000 pairs of hourly temperatures each fits its noise.
+_PAIRS_A_KERNEL = 800
 
 
 def settle_features(
@@ -46,17 +51,21 @@ def make_features(asked: str | int | Features | None, u: np.ndarray, seed: int) 
     if isinstance(asked, Features):
         return asked
     if isinstance(asked, int):
-        return Phases(asked)
+        return Phases(asked, _phase_kernels(asked, len(u)))
     spread = np.std(u, axis=0)
     if np.any(spread == 0):
         raise ValueError("Expected inputs that vary, got a constant one. Leave it out.")
     if asked == "network":
         return Network(u.mean(axis=0), spread, _OUTPUTS, _HIDDEN, jax.random.key(seed))
     centres = _centres(u / spread, seed)
-    # Neighbours overlap: b(u) goes from one centre to the next without a plateau between them.
     apart = np.linalg.norm(centres[:, None] - centres[None], axis=2)
     nearest = np.median(np.partition(apart, 1, axis=1)[:, 1]) if len(centres) > 1 else 1.0
-    return Bumps(centres * spread, np.full(u.shape[1], 0.7 * nearest) * spread)
+    return Bumps(centres * spread, np.full(u.shape[1], OVERLAP * nearest) * spread)
+
+
+def _phase_kernels(period: int, pairs: int) -> int:
+    """One for every phase of a short period; of a long one as many as the pairs can carry, shared by neighbours."""
+    return min(period, max(_OWN_PHASES, pairs // _PAIRS_A_KERNEL))
 
 
 def _centres(u: np.ndarray, seed: int) -> np.ndarray:
