@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sosmarkov.network.fit import fit_network
     from sosmarkov.network.network import BayesianNetwork, NetworkReport
     from sosmarkov.process import MarkovProcess
-    from sosmarkov.sensors import FactorSensor, GaussianSensor, IntervalSensor, MixtureSensor, Sensor
+    from sosmarkov.sensors import FactorSensor, GaussianSensor, IntervalSensor, LinearSensor, MixtureSensor, Sensor
     from sosmarkov.transforms import Affine, Chain, GaussianCDF, Identity, Standardize, Transform
     from sosmarkov.transition import NormalisationWarning, Transition
 
@@ -79,7 +79,7 @@ _ROOMS = {
     "network.fit": ("fit_network",),
     "network.network": ("BayesianNetwork", "NetworkReport"),
     "process": ("MarkovProcess",),
-    "sensors": ("FactorSensor", "GaussianSensor", "IntervalSensor", "MixtureSensor", "Sensor"),
+    "sensors": ("FactorSensor", "GaussianSensor", "IntervalSensor", "LinearSensor", "MixtureSensor", "Sensor"),
     "transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
     "transition": ("NormalisationWarning", "Transition"),
 }

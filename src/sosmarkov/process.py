@@ -47,17 +47,15 @@ class MarkovProcess(eqx.Module):
 
     initial: Belief
     transition: Dynamics
-    # What training did, where it was trained; a record, not part of the mathematics.
-    history: Any = eqx.field(static=True)
-    # What is read with every step, where that was learned too.
-    sensor: LearnedSensor | None
+    history: Any = eqx.field(static=True)  # what training did: a record, not part of the mathematics
+    sensor: Sensor | LearnedSensor | None
 
     def __init__(
-        self, transition: Dynamics, initial: Start, *, sensor: LearnedSensor | None = None, history: Any = None
+        self, transition: Dynamics, initial: Start, *, sensor: Sensor | LearnedSensor | None = None, history: Any = None
     ):
         self.transition, self.sensor = transition, sensor
         self.initial = self._start(initial)
-        if sensor is not None:
+        if isinstance(sensor, LearnedSensor):
             require_rank(sensor, self._steady)
         self.history = history
 
@@ -225,6 +223,8 @@ class MarkovProcess(eqx.Module):
         """The belief one step later, given what the learned sensor reads there: `predict` and `update` in one."""
         if self.sensor is None:
             raise ValueError("Expected a process with a learned sensor, got none. Use predict, then update.")
+        if isinstance(self.sensor, Sensor):
+            return self.update(self.predict(belief), observation, sensor=self.sensor)
         reading = self.sensor.check(observation, "observation")
         return emission.advance(self._steady, self._start(belief), reading, self.sensor)
 
