@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         plot_training,
     )
     from sosmarkov.process import MarkovProcess
-    from sosmarkov.sensors import FactorSensor, GaussianSensor, IntervalSensor, MixtureSensor, Sensor
+    from sosmarkov.sensors import FactorSensor, GaussianSensor, IntervalSensor, LinearSensor, MixtureSensor, Sensor
     from sosmarkov.transforms import Affine, Chain, GaussianCDF, Identity, Standardize, Transform
     from sosmarkov.transition import NormalisationWarning, Transition
 
@@ -101,7 +101,7 @@ _ROOMS = {
         "plot_training",
     ),
     "process": ("MarkovProcess",),
-    "sensors": ("FactorSensor", "GaussianSensor", "IntervalSensor", "MixtureSensor", "Sensor"),
+    "sensors": ("FactorSensor", "GaussianSensor", "IntervalSensor", "LinearSensor", "MixtureSensor", "Sensor"),
     "transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
     "transition": ("NormalisationWarning", "Transition"),
 }

@@ -49,10 +49,8 @@ class MarkovProcess(eqx.Module):
 
     initial: Belief
     transition: Dynamics
-    # What training did, where it was trained; a record, not part of the mathematics.
-    history: Any = eqx.field(static=True)
-    # What is read with every step, where that was learned too.
-    sensor: LearnedSensor | None
+    history: Any = eqx.field(static=True)  # what training did: a record, not part of the mathematics
+    sensor: Sensor | LearnedSensor | None
     columns: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(
@@ -60,13 +58,13 @@ class MarkovProcess(eqx.Module):
         transition: Dynamics,
         initial: Start,
         *,
-        sensor: LearnedSensor | None = None,
+        sensor: Sensor | LearnedSensor | None = None,
         history: Any = None,
         columns: Sequence[str] | None = None,
     ):
         self.transition, self.sensor = transition, sensor
         self.initial = self._start(initial)
-        if sensor is not None:
+        if isinstance(sensor, LearnedSensor):
             require_rank(sensor, self._steady)
         self.history = history
         self.columns = checks.columns(columns, self.dim)
@@ -246,6 +244,8 @@ class MarkovProcess(eqx.Module):
         """The belief one step later, given what the learned sensor reads there: `predict` and `update` in one."""
         if self.sensor is None:
             raise ValueError("Expected a process with a learned sensor, got none. Use predict, then update.")
+        if isinstance(self.sensor, Sensor):
+            return self.update(self.predict(belief), observation, sensor=self.sensor)
         reading = self.sensor.check(observation, "observation")
         return emission.advance(self._steady, self._start(belief), reading, self.sensor)
 

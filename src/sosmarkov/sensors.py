@@ -83,6 +83,13 @@ def _columns(observations: ArrayLike, shape: tuple[int, ...], name: str) -> Arra
     return array
 
 
+def _finite_columns(observations: ArrayLike, count: int, name: str) -> Array:
+    array = _columns(observations, (count,), name)
+    if checks.is_concrete(array) and np.any(np.isinf(array)):
+        raise ValueError(f"Expected finite readings, or NaN for missing ones, got infinite {name}.")
+    return array
+
+
 class GaussianSensor(Sensor):
     """o_i = gain_i x_(c_i) + offset_i + noise, normal with standard deviation std_i, independent.
 
@@ -118,10 +125,7 @@ class GaussianSensor(Sensor):
 
     def check(self, observations: ArrayLike, name: str = "observations") -> Float[Array, ...]:
         """Shape (..., k), NaN for what is missing."""
-        array = _columns(observations, (len(self.coordinates),), name)
-        if checks.is_concrete(array) and np.any(np.isinf(array)):
-            raise ValueError(f"Expected finite readings, or NaN for missing ones, got infinite {name}.")
-        return array
+        return _finite_columns(observations, len(self.coordinates), name)
 
     def linear(self, basis: Basis, transform: Transform) -> LinearReading:
         """x_c is affine in y."""
@@ -156,6 +160,59 @@ class GaussianSensor(Sensor):
                 flat.at[where].set(slope**2 * weight), flat.at[where].set(target / slope), flat.at[where].set(log_norm)
             )
         return Reading(term=Terms(theta, jnp.zeros(())))
+
+
+class LinearSensor(Sensor):
+    """o = matrix x + offset + noise, normal with standard deviations std, independent: what `fit` learns.
+
+    Closed form for the full-covariance Gaussian family under an affine transform.
+
+    Args:
+        matrix: Shape (k, d).
+        std: Standard deviations, one number or k of them.
+        offset: One number or k of them.
+    """
+
+    matrix: Float[Array, "k d"]
+    log_std: Float[Array, " k"]
+    offset: Float[Array, " k"]
+
+    def __init__(self, matrix: ArrayLike, std: ArrayLike, *, offset: ArrayLike = 0.0):
+        self.matrix = checks.parameter(matrix, "matrix", (None, None))
+        count = self.matrix.shape[0]
+        std, offset = (jnp.broadcast_to(checks.as_float(v, n), (count,)) for v, n in ((std, "std"), (offset, "offset")))
+        checks.require_positive(std, "std")
+        self.log_std, self.offset = jnp.log(std), checks.parameter(offset, "offset", (count,))
+
+    @property
+    def std(self) -> Float[Array, " k"]:
+        """Standard deviations of the noise."""
+        return jnp.exp(self.log_std)
+
+    def check(self, observations: ArrayLike, name: str = "observations") -> Float[Array, ...]:
+        """Shape (..., k), NaN for what is missing."""
+        return _finite_columns(observations, len(self.matrix), name)
+
+    def linear(self, basis: Basis, transform: Transform) -> LinearReading:
+        """A state is affine in y, and so is a reading."""
+        matrix, offset, inner = transform.split()
+        if not isinstance(basis, FullGaussianBasis) or inner is not None or self.matrix.shape[1] != basis.dim:
+            raise ValueError(
+                f"Expected a process of {self.matrix.shape[1]} coordinates with basis 'gaussian-full' under an affine"
+                f" transform, got {basis.dim} with {basis.family} under {type(transform).__name__}."
+            )
+        return LinearReading(self.matrix @ matrix, self.matrix @ offset + self.offset, self.std)
+
+    def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
+        """One Gaussian term, flat in the directions that are not read."""
+        H, offset, std = self.linear(basis, transform)
+        there = ~jnp.isnan(observation)
+        rows = jnp.where(there, 1.0 / std, 0.0)[:, None] * H
+        target = jnp.where(there, (observation - offset) / std, 0.0)
+        at = jnp.linalg.pinv(rows) @ target
+        left = -0.5 * jnp.sum((target - rows @ at) ** 2)
+        log_norm = jnp.sum(jnp.where(there, -0.5 * jnp.log(2.0 * jnp.pi) - jnp.log(std), 0.0))
+        return Reading(term=Terms(FullTheta(rows.T @ rows, at, log_norm + left), jnp.zeros(())))
 
 
 class IntervalSensor(Sensor):

@@ -349,11 +349,12 @@ def rows_to_data(transform: Transform, y: np.ndarray) -> np.ndarray:
     return np.asarray(_backward(transform, _filled(y)))[: y[..., 0].size].reshape(y.shape)
 
 
-def _filled(x: np.ndarray) -> np.ndarray:
+def _filled(x: np.ndarray) -> Array:
     """The rows, and after them the last one as often as a power of two wants."""
     flat = x.reshape(-1, x.shape[-1])
     size = max(_FEWEST_ROWS, 1 << max(0, len(flat) - 1).bit_length())
-    return np.pad(flat, ((0, size - len(flat)), (0, 0)), mode="edge" if len(flat) else "constant")
+    filled = np.pad(flat, ((0, size - len(flat)), (0, 0)), mode="edge" if len(flat) else "constant")
+    return jax.device_put(filled.astype(float))
 
 
 def _centre_and_width(mean: ArrayLike, std: ArrayLike) -> tuple[Array, Array]:

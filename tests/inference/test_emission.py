@@ -1,5 +1,6 @@
 """Learned sensors against a brute-force filter on nodes that only evaluates p(x', o' | x)."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -158,3 +159,16 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_narrow_functions_far_apart_have_finite_gradients():
+    # Their overlap, exp(-3600), is zero in doubles.
+    zeta = sm.GaussianBasis([[-30.0], [30.0]], [[0.5], [0.5]])
+
+    def value(zeta):
+        seen = sm.LearnedSensor(zeta).emitted(jnp.asarray([29.0]))
+        return jnp.log(seen.N[1, 1]) + seen.log_scale
+
+    gradient = eqx.filter_grad(value)(zeta)
+    np.testing.assert_allclose(gradient.mean[:, 0], [0.0, 2 * (29.0 - 30.0) / 0.25], rtol=1e-12, atol=1e-12)
+    assert np.all(np.isfinite(gradient.log_std))

@@ -90,8 +90,10 @@ class Normals(eqx.Module):
         mean, slope = (jnp.reshape(part, (len(part), -1))[:, widest] for part in (self.mean, self.slope))
         self.wide = mean, slope
 
-    def weigh(self, observation: Float[Array, " k"]) -> Weighed:
-        """The table times the density of what is there."""
+    def weigh(self, observation: Float[Array, " k"], batched: bool = False) -> Weighed:
+        """The table times the density of what is there; where many are batched, branches would all be taken."""
+        if batched:
+            return self._some_there(observation)
         complete = jnp.all(~jnp.isnan(observation))
         return lax.cond(complete, Normals._all_there, Normals._some_there, self, observation)
 
@@ -110,7 +112,7 @@ class Normals(eqx.Module):
             away = jnp.where(there[i], observation[i] - self.mean[i], 0.0)
             exponent = exponent + self.slope[i] * away**2
             values = values * jnp.where(there[i], self.peak[i], 1.0)
-        top = jnp.max(exponent)
+        top = lax.stop_gradient(jnp.max(exponent))
         return Weighed(values * exp(exponent - top), top)
 
     def _exponent(self, observation: Array) -> Array:
@@ -147,6 +149,7 @@ class Weigher(eqx.Module):
     right: Terms
     plain: Float[Array, "p q"]
     projections: tuple[Projections | Normals | None, ...]
+    batched: bool = eqx.field(static=True)
 
     def __call__(self, observation: Array) -> Weighed:
         """The table under one reading."""
@@ -163,11 +166,11 @@ class Weigher(eqx.Module):
         self, weight: Array, part: Sensor, projected: Projections | Normals | None, observation: Array
     ) -> Weighed:
         if isinstance(projected, Normals):
-            table = projected.weigh(observation)
+            table = projected.weigh(observation, self.batched)
             return Weighed(table.values, table.log_scale + jnp.log(weight))
         if projected is not None:
             log_density = projected.log_density(observation)
-            top = jnp.max(log_density)
+            top = lax.stop_gradient(jnp.max(log_density))
             return Weighed(self.plain * jnp.exp(log_density - top), top + jnp.log(weight))
         reading = part.reading(observation, self.basis, self.transform)
         table = under(self.basis, self.left, self.right, reading)
@@ -176,15 +179,15 @@ class Weigher(eqx.Module):
         return Weighed(table, jnp.log(weight))
 
 
-def make_weigher(sensor: Sensor, transform: Transform, g: Form, h: Form) -> Weigher:
-    """What weighs overlaps of g's terms with h's (whose coefficients are not read)."""
+def make_weigher(sensor: Sensor, transform: Transform, g: Form, h: Form, *, batched: bool = False) -> Weigher:
+    """What weighs overlaps of g's terms with h's (whose coefficients are not read), for one sequence or for many."""
     basis, left, right = g.basis, g.terms, h.terms
     plain, found = basis.overlap(left, right), []
     for _, part in sensor.parts():
         read = part.linear(basis, transform)
         projected = None if read is None else project(basis, left, right, read)
         found.append(Normals(plain, projected) if projected is not None and projected.independent else projected)
-    return Weigher(basis, transform, sensor, left, right, plain, tuple(found))
+    return Weigher(basis, transform, sensor, left, right, plain, tuple(found), batched)
 
 
 def under(basis: Basis, left: Terms, right: Terms, reading: Reading) -> Float[Array, "p q"]:

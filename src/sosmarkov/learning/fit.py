@@ -20,10 +20,11 @@ from sosmarkov.learning.frames import as_table, coordinates_of, is_frame, trajec
 from sosmarkov.learning.history import Progress
 from sosmarkov.learning.phases import Interruption, Phases
 from sosmarkov.learning.run import Run
-from sosmarkov.learning.sensed import SensedRun, settle_sensor
+from sosmarkov.learning.sensing import settle_latent, settle_sensing
 from sosmarkov.learning.settings import settle
 from sosmarkov.learning.stream import Stored, StoredArray, Stream, streams
 from sosmarkov.process import MarkovProcess
+from sosmarkov.sensors import Sensor
 from sosmarkov.transforms import Transform
 
 
@@ -58,7 +59,9 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
     features: str | Features | None = None,
     period: int | None = None,
     observations: ArrayLike | Sequence[ArrayLike] | None = None,
+    sensor: str | Sensor | None = None,
     sensor_size: int | None = None,
+    dim: int | None = None,
     checkpoint: str | os.PathLike | None = None,
     resume: str | os.PathLike | None = None,
     trajectory: str | None = None,
@@ -107,9 +110,14 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
             the data's range K stays what it is at its edge.
         period: Steps after which the dynamics repeat, with a kernel of its own for every phase.
         observations: What was read of each state, (N, T, k) or a list of (T_i, k), NaN where nothing was: the sensor is
-            learned too, as p(x',o'|x), and `process.filter(readings)` uses it. Last, filters are trained: the score of
-            the states given the readings so far, and the evidence.
-        sensor_size: Functions of a reading; chosen from k where None.
+            learned too, and `process.filter(readings)` uses it. Last, filters are trained: the score of the states
+            given the readings so far, and the evidence.
+        sensor: "linear" learns o = H x + c + noise; "joint" p(x',o'|x), any sensor, as sharp as its functions are
+            many; None: linear, unless a mixture predicts held-out readings clearly better. Or a known sensor: the
+            filter is trained with it.
+        sensor_size: Functions of a reading in the joint form, which it asks for; chosen from k where None.
+        dim: With observations alone, fit(observations=o, dim=2): how many coordinates the unseen state has. The
+            evidence of the readings is maximised; with a known sensor the coordinates it reads keep their meaning.
         checkpoint: A file to keep the state of training in, rewritten every 50 steps.
         resume: A checkpoint to continue from, with the same data and settings; the curve is the same as without
             the break. It is kept up to date too, unless `checkpoint` names another file.
@@ -133,14 +141,23 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
         trajectories, stream = _stored(trajectories, seed)
     if period is not None and inputs is None and trajectories is not None:
         inputs = [np.arange(len(part) - 1.0) for part in as_list(trajectories)]
-    data = _gather(trajectories, transitions, initial, weights, inputs)
+    if observations is not None and trajectories is None and transitions is None:
+        _refuse_states(initial, inputs)
+        data, sensing = settle_latent(observations, weights, given)
+    else:
+        data = _gather(trajectories, transitions, initial, weights, inputs)
+        sensing = settle_sensing(data, trajectories, observations, weights, given)
     columns = checks.columns(columns, data.x.shape[1])
-    functions = settle_sensor(data, observations, sensor_size, given)
-    if functions is not None:
-        given |= {"sensor_size": functions.size, "rank": functions.rank if rank is None else rank}
+    given = given if sensing is None else sensing.given(given)
     settings = settle(data, given)
     require_enough(data, 2 * settings.size)
-    arrays = [data.x, data.x_next, data.weight, data.initial, *jax.tree.leaves((data.u, basis, features, observations))]
+    arrays = [
+        data.x,
+        data.x_next,
+        data.weight,
+        data.initial,
+        *jax.tree.leaves((data.u, basis, features, observations, sensor)),
+    ]
     identity = fingerprint(arrays, given)
     path = checkpoint or resume
     keeper = Checkpoint(path, identity, resume).keeper if path else None
@@ -148,8 +165,8 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
     try:
         with Interruption() as interruption:
             phases = Phases(settings, bar, keeper, interruption)
-            if functions is not None:
-                found = SensedRun(settings, phases, functions.size).fit(trajectories, observations, weights)
+            if sensing is not None:
+                found = sensing.run(settings, phases)
             else:
                 found = Run(settings, transform, phases, stream).fit(data)
             return found.with_columns(columns)
@@ -178,6 +195,11 @@ def _stored(stored: Stored | np.memmap, seed: int) -> tuple[Sequence[np.ndarray]
         return list(stored.take(0, len(stored))), None
     stream = Stream(stored, seed)
     return stream.resident(), stream
+
+
+def _refuse_states(initial: Any, inputs: Any) -> None:
+    if initial is not None or inputs is not None:
+        raise ValueError("Expected observations, dim and sensor where no states are given, got initial or inputs too.")
 
 
 def _gather(

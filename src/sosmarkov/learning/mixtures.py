@@ -55,7 +55,11 @@ class Mixture(NamedTuple):
 
     def density(self, y: np.ndarray) -> np.ndarray:
         """At points of shape (N, d), shape (N,)."""
-        return np.exp(logsumexp(self.log_components(y) + np.log(self.weights), axis=1))
+        return np.exp(self.log_density(y))
+
+    def log_density(self, y: np.ndarray) -> np.ndarray:
+        """Its logarithm, also where it is zero in doubles."""
+        return np.asarray(logsumexp(self.log_components(y) + np.log(self.weights), axis=1))
 
 
 def in_parallel(make: Callable[[int], T], seeds: Sequence[int]) -> list[T]:

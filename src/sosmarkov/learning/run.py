@@ -137,7 +137,9 @@ class Run:
             parameters = self._by_barrier(starts, source, held_out)
         else:
             parameters = run("transitions", stack(starts), transition_loss, source(_pairs), _pairs(held_out))
-        parameters = self._train_start(parameters, training, held_out)
+        parameters = train_start(
+            self.phases, s, parameters, *((d.initial, d.initial_weight) for d in (training, held_out))
+        )
         if s.objective == "beliefs":
             self.scores |= {f"{name} before the belief phase": value for name, value in score(parameters).items()}
             whole = [source(partial(_whole, horizon=s.horizon + 1)), _whole(held_out, s.horizon)]
@@ -146,15 +148,6 @@ class Run:
             share = 2 if training.inputs is None else 16
             parameters = run("beliefs", parameters, loss, *whole, batch_size=max(1, s.batch_size // share))
         return parameters
-
-    def _train_start(self, parameters: Parameters, training: Data, held_out: Data) -> Parameters:
-        """P_0 from the initial states, with g as the transition has it."""
-        background = parameters.coupling.background
-        g = eqx.filter_jit(eqx.filter_vmap(lambda one: realise(one)[0].g, in_axes=eqx.if_array(0)))(parameters)
-        start = Start(g, parameters.start_basis, parameters.start_factor, background)
-        batches = [(d.initial, d.initial_weight) for d in (training, held_out)]
-        start = self.phases.run("initial", start, initial_loss, *batches, steps=self.settings.initial_steps)
-        return parameters._replace(start_basis=start.basis, start_factor=start.factor)
 
     def _by_barrier(self, starts: list[Parameters], source: _Source, held_out: Data) -> Parameters:
         """The paper's training; infeasible results are refused, since they are no densities."""
@@ -198,6 +191,15 @@ class Run:
             transition = kind(found.phi, found.psi, found.coupling, transform)  # type: ignore[call-arg]
             processes.append(MarkovProcess(transition, start, history=history))
         return processes[0] if len(processes) == 1 else Ensemble(processes, history=history)
+
+
+def train_start(phases: Phases, settings: Settings, parameters: Parameters, training: Any, held_out: Any) -> Parameters:
+    """P_0 from initial states and their weights, with g as the transition has it."""
+    background = parameters.coupling.background
+    g = eqx.filter_jit(eqx.filter_vmap(lambda one: realise(one)[0].g, in_axes=eqx.if_array(0)))(parameters)
+    start = Start(g, parameters.start_basis, parameters.start_factor, background)
+    start = phases.run("initial", start, initial_loss, training, held_out, steps=settings.initial_steps)
+    return parameters._replace(start_basis=start.basis, start_factor=start.factor)
 
 
 class _Source:

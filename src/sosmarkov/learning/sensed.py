@@ -12,19 +12,18 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov import checks
 from sosmarkov.bases import Basis
 from sosmarkov.couplings import Kraus
 from sosmarkov.emission import LearnedSensor
 from sosmarkov.ensemble import Ensemble
 from sosmarkov.forms import Form, SquaredForm, overlap_table
 from sosmarkov.inference.emission import readings_after
-from sosmarkov.learning.data import Data, from_trajectories, robust_standardize
 from sosmarkov.learning.history import History
 from sosmarkov.learning.initialise import Wanted, kraus_parts, start_initial
 from sosmarkov.learning.loop import evaluate, stack, unstack
 from sosmarkov.learning.mixtures import fit_mixture, in_parallel, local_basis
 from sosmarkov.learning.objectives import BROAD, Parameters, present_or, realise, weighted_mean
+from sosmarkov.learning.observed import Sensed
 from sosmarkov.learning.phases import Phases
 from sosmarkov.learning.settings import Settings
 from sosmarkov.numerics import pack, unpack_coefficients
@@ -34,37 +33,8 @@ from sosmarkov.transition import Transition
 
 _STARTS = 8
 _ROWS = 20_000
-_EXTREME = 100.0
 # Trajectories a step while filters are trained: each has beliefs of its own.
 _TOGETHER = 32
-
-
-class Sensed(NamedTuple):
-    """Trajectories and readings in model space.
-
-    Attributes:
-        states: Shape (M, T, d), zero where missing.
-        present: Weights of the states, zero where missing, shape (M, T).
-        readings: Shape (M, T, k), NaN where missing.
-    """
-
-    states: np.ndarray
-    present: np.ndarray
-    readings: np.ndarray
-
-    def part(self, rows: np.ndarray) -> Sensed:
-        """Some of the trajectories."""
-        return Sensed(*(array[rows] for array in self))
-
-    def pairs(self) -> tuple[np.ndarray, ...]:
-        """y, y', weight and the reading of y'."""
-        row, k = np.nonzero((self.present[:, :-1] > 0) & (self.present[:, 1:] > 0))
-        return self.states[row, k], self.states[row, k + 1], self.present[row, k], self.readings[row, k + 1]
-
-    def first(self) -> tuple[np.ndarray, ...]:
-        """Initial states, weights and their readings."""
-        row = np.flatnonzero(self.present[:, 0] > 0)
-        return self.states[row, 0], self.present[row, 0], self.readings[row, 0]
 
 
 class SensedParameters(NamedTuple):
@@ -139,50 +109,16 @@ def _filter_scores(
     return jnp.append(begin, later), jnp.append(first, log_evidences)
 
 
-class SensorSize(NamedTuple):
-    """Functions of a reading, and the rank for each of them."""
-
-    size: int
-    rank: int
-
-
-def settle_sensor(data: Data, observations: Any, size: int | None, given: dict[str, Any]) -> SensorSize | None:
-    """What a sensor is given to be learned with; None where there are no observations."""
-    if observations is None:
-        if size is not None:
-            raise ValueError("Expected observations with sensor_size, got none.")
-        return None
-    refused = {
-        "coupling": given["coupling"] != "kraus",
-        "basis": given["basis"] not in (None, "gaussian", "gaussian-full"),
-        "transform": given["transform"] not in (None, "standardize"),
-        "inputs": data.u is not None,
-        "transitions": len(data.trajectories) == 0,
-        "surrogate": bool(given["surrogate"]),
-    }
-    if any(refused.values()):
-        names = ", ".join(name for name, bad in refused.items() if bad)
-        raise ValueError(
-            "Expected, with observations, trajectories without inputs, Gaussian functions, coupling 'kraus', a"
-            f" standardising transform and no surrogate; got something else for: {names}."
-        )
-    dim = np.asarray(observations[0], dtype=float).reshape(len(observations[0]), -1).shape[1]
-    return SensorSize(checks.count(min(4 + 2 * dim, 12) if size is None else size, "sensor_size", 1), 3)
-
-
 class SensedRun:
-    """One call of `fit` with observations."""
+    """One call of `fit` with observations and a sensor of the joint form."""
 
-    def __init__(self, settings: Settings, phases: Phases, functions: int):
-        self.settings, self.phases, self.functions = settings, phases, functions
+    def __init__(self, settings: Settings, phases: Phases, functions: int, chosen: dict[str, Any]):
+        self.settings, self.phases, self.functions, self.chosen = settings, phases, functions, chosen
 
-    def fit(self, trajectories: Any, observations: Any, weights: Any) -> MarkovProcess | Ensemble:
+    def fit(self, data: Sensed, scale: Standardize, scale_o: Standardize) -> MarkovProcess | Ensemble:
         """The process and sensor these data suggest."""
         s = self.settings
-        data, scale, scale_o = _scaled(trajectories, observations, weights)
-        rng = np.random.default_rng(s.seed)
-        order, count = rng.permutation(len(data.states)), max(1, round(s.validation * len(data.states)))
-        held_out, training = data.part(order[:count]), data.part(order[count:])
+        held_out, training = data.split(s.validation, s.seed)
         starts = in_parallel(partial(self._start, training), range(s.seed, s.seed + s.members))
         run = self.phases.run
         found = run("transitions", stack(starts), joint_loss, training.pairs(), held_out.pairs())
@@ -193,7 +129,7 @@ class SensedRun:
         scores = {"states and readings given the readings before": -evaluate(filter_loss, found, tuple(held_out))}
         history = History(
             tuple(self.phases.done),
-            dict(s.chosen) | {"sensor_size": self.functions},
+            dict(s.chosen) | self.chosen,
             {name: float(np.mean(value)) - shift for name, value in scores.items()},
         )
         return self._finish(found, scale, scale_o, history)
@@ -241,39 +177,3 @@ def _to_orthonormal(zeta: Basis, background: float) -> np.ndarray:
     """B with zeta = B times the orthonormal functions."""
     sensor = LearnedSensor(zeta.with_broad(BROAD) if background > 0 else zeta)
     return np.linalg.inv(np.asarray(sensor.root))
-
-
-def _scaled(trajectories: Any, observations: Any, weights: Any) -> tuple[Sensed, Standardize, Standardize]:
-    """Data in model space, and the maps there; states beyond 100 deviations count as missing."""
-    data = from_trajectories(trajectories, weights)
-    shape = data.present.shape
-    try:
-        each = [np.asarray(part, dtype=float) for part in observations]
-        each = [part[:, None] if part.ndim == 1 else part for part in each]
-        lengths = [len(part) for part in trajectories]
-        dim = each[0].shape[1]
-        fits = [part.shape for part in each] == [(length, dim) for length in lengths]
-    except (TypeError, IndexError, ValueError) as error:
-        raise ValueError(f"Expected observations as numbers of shape (N, T, k), got others: {error}.") from error
-    if not fits:
-        raise ValueError(
-            "Expected observations of shape (N, T, k), one reading for every state of every trajectory (NaN where"
-            f" there was none), for {len(lengths)} trajectories of {shape[1]} states at most, got {len(each)} of other"
-            " shapes."
-        )
-    readings = np.full((*shape, dim), np.nan)
-    for index, part in enumerate(each):
-        readings[index, : len(part)] = part
-    if np.any(np.isinf(readings)):
-        raise ValueError("Expected finite readings, or NaN where one is missing, got infinite ones.")
-    columns = [readings[..., c][~np.isnan(readings[..., c])] for c in range(dim)]
-    if min(len(column) for column in columns) < 2 or min(np.std(column) for column in columns) == 0:
-        raise ValueError("Expected readings that vary in every coordinate, got none or constant ones.")
-    scales = [robust_standardize(column[:, None]) for column in columns]
-    scale_o = Standardize(*(np.concatenate([np.asarray(getattr(s, n)) for s in scales]) for n in ("mean", "std")))
-    scale = robust_standardize(data.states)
-    states = (data.trajectories - np.asarray(scale.mean)) / np.asarray(scale.std)
-    usable = np.all(np.abs(states) <= _EXTREME, axis=2)
-    present = data.present * usable
-    readings = (readings - np.asarray(scale_o.mean)) / np.asarray(scale_o.std)
-    return Sensed(np.where(present[..., None] > 0, states, 0.0), present, readings), scale, scale_o

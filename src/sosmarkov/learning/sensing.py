@@ -1,0 +1,167 @@
+"""What `fit` is given to read: which kind of sensor to learn, or which one is known, and the data for it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sosmarkov import checks
+from sosmarkov.bases import FullGaussianBasis
+from sosmarkov.ensemble import Ensemble
+from sosmarkov.learning.data import Data, from_trajectories
+from sosmarkov.learning.latent import Known, draw_states
+from sosmarkov.learning.observed import Sensed, as_readings, scaled, scaled_readings
+from sosmarkov.learning.phases import Phases
+from sosmarkov.learning.readings import WORTH, ReadRun, gain_of_a_mixture
+from sosmarkov.learning.sensed import SensedRun
+from sosmarkov.learning.settings import Settings
+from sosmarkov.process import MarkovProcess
+from sosmarkov.sensors import Sensor
+from sosmarkov.transforms import Identity, Standardize
+
+KINDS = ("linear", "joint")
+# Rank for each function of a reading.
+_JOINT_RANK = 3
+
+
+class Sensing(NamedTuple):
+    """A sensor to learn or to use, with states and readings in model space.
+
+    Attributes:
+        kind: "linear", "joint" or "known".
+        sensor: The known one.
+        size: Functions of a reading, for "joint".
+        latent: Whether states were never seen, and those here are a start only.
+        data: States and readings.
+        scale: From states as given to model space.
+        scale_o: The same of readings.
+        chosen: What the history should say.
+    """
+
+    kind: str
+    sensor: Sensor | None
+    size: int
+    latent: bool
+    data: Sensed
+    scale: Standardize
+    scale_o: Standardize
+    chosen: dict[str, Any]
+
+    def given(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The settings asked for, with what the sensor suggests for those left open."""
+        if self.kind == "joint":
+            rank = _JOINT_RANK if given["rank"] is None else given["rank"]
+            return given | {"sensor_size": self.size, "rank": rank}
+        return given | {"basis": given["basis"] or "gaussian-full"}
+
+    def run(self, settings: Settings, phases: Phases) -> MarkovProcess | Ensemble:
+        """Train."""
+        if self.kind == "joint":
+            run = SensedRun(settings, phases, self.size, self.chosen)
+        else:
+            run = ReadRun(settings, phases, self.sensor, self.chosen, latent=self.latent)
+        return run.fit(self.data, self.scale, self.scale_o)
+
+
+def settle_sensing(
+    data: Data, trajectories: Any, observations: Any, weights: Any, given: dict[str, Any]
+) -> Sensing | None:
+    """What is to be read beside the states; None where nothing is."""
+    sensor, size = given["sensor"], given["sensor_size"]
+    if observations is None:
+        if sensor is not None or size is not None:
+            raise ValueError("Expected observations with sensor or sensor_size, got none.")
+        return None
+    if given["dim"] is not None:
+        raise ValueError("Expected dim only where no states are given: trajectories bring theirs.")
+    _refuse(given, {"inputs": data.u is not None, "transitions": len(data.trajectories) == 0})
+    kind = _asked_kind(sensor, size, given["basis"])
+    known = sensor if isinstance(sensor, Sensor) else None
+    found, scale, scale_o = scaled(trajectories, observations, weights, known is not None)
+    if known is not None:
+        known.check(found.readings)
+    chosen: dict[str, Any] = {}
+    if kind is None:
+        held_out, training = found.split(given["validation"], given["seed"])
+        gain = gain_of_a_mixture(training, held_out, given["seed"])
+        kind = "joint" if gain > WORTH else "linear"
+        chosen = {"sensor_gain": round(gain, 4)} if np.isfinite(gain) else {}
+    width = found.readings.shape[2]
+    size = checks.count(min(4 + 2 * width, 12) if size is None else size, "sensor_size", 1)
+    chosen |= {"sensor": kind if known is None else type(known).__name__}
+    chosen |= {"sensor_size": size} if kind == "joint" else {}
+    return Sensing(kind, known, size, False, found, scale, scale_o, chosen)
+
+
+def settle_latent(observations: Any, weights: Any, given: dict[str, Any]) -> tuple[Data, Sensing]:
+    """Where training from readings alone starts: the states a linear-Gaussian process would have had."""
+    if given["dim"] is None:
+        raise ValueError("Expected dim, how many coordinates the unseen state has, with observations alone, got none.")
+    dim, sensor = checks.count(given["dim"], "dim", 1), given["sensor"]
+    if sensor not in (None, "linear") and not isinstance(sensor, Sensor):
+        raise ValueError(f"Expected sensor 'linear', or a known one, with observations alone, got {sensor!r}.")
+    _refuse(
+        given,
+        {"sensor_size": given["sensor_size"] is not None, "weights": weights is not None}
+        | {"basis": given["basis"] not in (None, "gaussian-full")},
+    )
+    known = sensor if isinstance(sensor, Sensor) else None
+    readings, scale_o = scaled_readings(as_readings(observations, None), known is not None)
+    if len(readings) < 2:
+        raise ValueError(
+            f"Expected two sequences of readings or more, got {len(readings)}. Cut a long one into pieces:"
+            " observations[: n * 50].reshape(n, 50, k)."
+        )
+    states = draw_states(readings, dim, None if known is None else _linear(known, dim, readings), given["seed"])
+    # Nothing is learned from what would come after the last reading of a shorter sequence.
+    read = ~np.isnan(readings).all(axis=2)
+    running = np.flip(np.logical_or.accumulate(np.flip(read, axis=1), axis=1), axis=1)
+    states = np.where(running[..., None], states, np.nan)
+    found, scale, _ = scaled(states, readings, None, keep=True)
+    name = "linear" if known is None else type(known).__name__
+    chosen = {"dim": dim, "sensor": name}
+    kind = "linear" if known is None else "known"
+    return from_trajectories(states), Sensing(kind, known, 0, True, found, scale, scale_o, chosen)
+
+
+def _linear(sensor: Sensor, dim: int, readings: np.ndarray) -> Known:
+    """A known sensor as the start needs it."""
+    sensor.check(readings)
+    any_basis = FullGaussianBasis(np.zeros((1, dim)), np.eye(dim)[None])
+    read = sensor.linear(any_basis, Identity(dim))
+    if read is None:
+        raise ValueError(
+            "Expected a Gaussian sensor of linear functions of the state with observations alone, got"
+            f" {type(sensor).__name__}. Use GaussianSensor or LinearSensor."
+        )
+    return Known(*(np.asarray(part) for part in (read.H, read.offset, read.std**2)))
+
+
+def _asked_kind(sensor: Any, size: int | None, basis: Any) -> str | None:
+    """The kind that was asked for; None where the data are to say."""
+    if isinstance(sensor, Sensor):
+        if size is not None:
+            raise ValueError("Expected sensor_size only where the sensor is learned, got it beside a known one.")
+        return "known"
+    if sensor not in (None, *KINDS):
+        raise ValueError(f"Expected sensor one of {', '.join(KINDS)}, or a sensor that is known, got {sensor!r}.")
+    if sensor == "linear" and (size is not None or basis == "gaussian"):
+        raise ValueError("Expected basis 'gaussian-full' and no sensor_size with sensor 'linear', got others.")
+    # Functions of a reading are the joint form's; axis-aligned functions have no closed form under a linear sensor.
+    return "joint" if size is not None or basis == "gaussian" else sensor
+
+
+def _refuse(given: dict[str, Any], others: dict[str, bool]) -> None:
+    refused = {
+        "coupling": given["coupling"] != "kraus",
+        "basis": given["basis"] not in (None, "gaussian", "gaussian-full"),
+        "transform": given["transform"] not in (None, "standardize"),
+        "surrogate": bool(given["surrogate"]),
+    } | others
+    if any(refused.values()):
+        names = ", ".join(name for name, bad in refused.items() if bad)
+        raise ValueError(
+            "Expected, with observations, trajectories without inputs, Gaussian functions, coupling 'kraus', a"
+            f" standardising transform and no surrogate; got something else for: {names}."
+        )
