@@ -43,7 +43,7 @@ def test_a_line_is_the_marginal_density(process):
     assert ax.get_xlabel() == "b"
     x, p = ax.lines[0].get_data()
     np.testing.assert_allclose(p, belief.marginal([1]).prob(x[:, None]), rtol=1e-12)
-    assert 0.97 < np.trapezoid(p, x) < 1.0
+    assert 0.97 < np.sum(p) * (x[1] - x[0]) < 1.0
 
 
 def test_contours_go_up_to_the_largest_density(process):

@@ -27,7 +27,7 @@ _PAIRED, _DRIVEN = 12, 256
 # Trajectories for densities, and values of distribution functions, which cost more.
 _COMPARED, _VALUES = 2000, 5000
 # Cells of all pictures together, one byte each: the page stays well below a megabyte.
-_CELLS, _SIDES = 450_000, (24, 72)
+_CELLS, _SIDES = 350_000, (24, 72)
 
 
 class Pictures(NamedTuple):
