@@ -191,9 +191,13 @@ def _bench(commands: Any) -> None:
     one = _command(actions, "run", "bench.run", "Run one.", "\n  sosmarkov bench run NAME --profile quick\n")
     one.add_argument("name", metavar="NAME", help="see `sosmarkov bench list`")
     one.add_argument("--profile", choices=["quick", "full"], default="quick", help="default %(default)s")
-    one.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="default %(default)s")
+    one.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="the folder of results; the runner's own where not given"
+    )
     table = _command(actions, "table", "bench.table", "What was found.", "\n  sosmarkov bench table\n")
-    table.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="default %(default)s")
+    table.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="the folder of results; the runner's own where not given"
+    )
 
 
 # --- what commands share --------------------------------------------------------------------------

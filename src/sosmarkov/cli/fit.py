@@ -99,6 +99,7 @@ def _summary(process: Any, series: tables.Series, path: Path) -> dict[str, Any]:
         "model": str(path),
         "bytes": path.stat().st_size,
         "columns": series.columns,
+        "inputs": 0 if series.inputs is None else series.inputs[0].shape[1],
         "trajectories": len(series.trajectories),
         "states": series.rows,
         "missing": series.gaps,
@@ -148,5 +149,6 @@ def _text(found: dict[str, Any]) -> str:
     if chosen.get("set_aside"):
         pairs["set aside"] = f"{chosen['set_aside']} pairs with extreme states"
     pairs["wrote"] = f"{found['model']} ({found['bytes'] / 1000:.0f} kB)"
-    pairs["next"] = f"sosmarkov propagate {found['model']} --steps 10"
+    under = f" --inputs {','.join(['0'] * found['inputs'])}" if found["inputs"] else ""
+    pairs["next"] = f"sosmarkov propagate {found['model']} --steps 10{under}"
     return facts(pairs)
