@@ -2,7 +2,7 @@
 
 The state turns in the plane with period 8, damped and kicked by noise. Of its first coordinate there are noisy
 readings, some of them missing. `fit(observations=..., dim=2)` maximises their evidence through the exact filter. The
-period is then an eigenvalue of the process, and held-out readings are about as likely as under the truth.
+period is then an eigenvalue of the process; new readings are scored beside a Kalman filter that knows the truth.
 
 Run it with `python examples/hidden_oscillator.py --out demo`.
 """
