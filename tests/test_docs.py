@@ -105,6 +105,14 @@ def test_hourly_temperatures_are_forecast_better_than_by_what_the_year_is_like(t
     assert "difference" in capsys.readouterr().out
 
 
+def test_the_hidden_oscillator_is_found_from_readings_alone(tmp_path, capsys):
+    found = example("hidden_oscillator")(["--out", str(tmp_path), "--count", "100", "--size", "5", "--steps", "100"])
+    assert abs(found["period"] - 8.0) < 1.5
+    assert found["AR(1)"] < found["process"] < found["Kalman filter with the truth"]
+    assert (tmp_path / "hidden_oscillator.png").stat().st_size > 10_000
+    assert "a reading given those before" in capsys.readouterr().out
+
+
 def run_benchmark(name, arguments):
     return runpy.run_path(str(ROOT / "benchmarks" / f"{name}.py"))["main"](arguments)
 

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 POINTS = [[-1.0], [0.25], [2.0]]
 KINDS = {
     "families": ["gaussian-full", "exponential", "monomial", "fourier", "chain"],
-    "kinds": ["bumps", "network features", "phases", "sensor", "mixture"],
+    "kinds": ["bumps", "network features", "phases", "shared phases", "sensor", "known sensors", "mixture"],
 }
 
 

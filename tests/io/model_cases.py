@@ -70,6 +70,16 @@ def with_sensor():
     return sm.MarkovProcess(transition, initial, sensor=sensor, history=history(), columns=["position"])
 
 
+def with_known_sensors():
+    read = [
+        sm.GaussianSensor([0], 0.5, gain=2.0),
+        sm.LinearSensor([[2.0]], 0.25, offset=1.0),
+        sm.IntervalSensor([0], width=1.0),
+    ]
+    plain = process()
+    return sm.MarkovProcess(plain.transition, plain.initial, sensor=sm.MixtureSensor(read, [1.0, 2.0, 1.0]))
+
+
 def from_mixture():
     plain = process()
     ends = jnp.array([-jnp.inf]), jnp.array([0.5])
@@ -99,6 +109,8 @@ MODELS = {
     "bumps": lambda: driven(sm.Bumps([[0.0], [1.0]], [0.5])),
     "network features": lambda: driven(sm.Network([0.0], [1.0], 3, 4, jax.random.key(0))),
     "phases": lambda: driven(sm.Phases(2)),
+    "shared phases": lambda: driven(sm.Phases(4, 2)),
+    "known sensors": with_known_sensors,
     "sensor": with_sensor,
     "mixture": from_mixture,
     "ensemble": ensemble,

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sosmarkov import bases, checks, couplings, transforms
+from sosmarkov import bases, checks, couplings, sensors, transforms
 from sosmarkov.bases import require_compatible
 from sosmarkov.bases.interval import interval_ends
 from sosmarkov.belief import KnownState, MixtureBelief, ProductBelief
@@ -116,6 +116,23 @@ def _mixture(belief: MixtureBelief) -> None:
     require(abs(float(np.sum(belief.weights)) - 1.0) < 1e-9, "weights that sum to one in a mixture")
 
 
+def _gaussian_sensor(sensor: sensors.GaussianSensor) -> None:
+    sensors.GaussianSensor(sensor.coordinates, sensor.std, gain=sensor.gain, offset=sensor.offset)
+    require(sensor.std.ndim == sensor.gain.ndim == sensor.offset.ndim == 1, "a number for each coordinate of a sensor")
+
+
+def _linear_sensor(sensor: sensors.LinearSensor) -> None:
+    rows = sensor.matrix.shape[0]
+    require(sensor.matrix.ndim == 2, "a matrix in a linear sensor")
+    require(sensor.log_std.shape == sensor.offset.shape == (rows,), "a number for each row of a linear sensor")
+
+
+def _mixture_sensor(sensor: sensors.MixtureSensor) -> None:
+    require(all(isinstance(part, sensors.Sensor) for part in sensor.sensors), "sensors in a mixture of them")
+    sensors.MixtureSensor(sensor.sensors, sensor.weights)
+    require(abs(float(np.sum(sensor.weights)) - 1.0) < 1e-9, "weights that sum to one in a mixture")
+
+
 def _conditional(conditional: Conditional) -> None:
     require_share(conditional.background)
     sizes, shape = conditional.sizes, conditional.K.shape
@@ -153,6 +170,10 @@ def _driven(fields: Fields) -> DrivenTransition:
 
 def _sensor(fields: Fields) -> LearnedSensor:
     return LearnedSensor(fields["zeta"], fields["transform"], background=require_share(fields["background"]))
+
+
+def _interval_sensor(fields: Fields) -> sensors.IntervalSensor:
+    return sensors.IntervalSensor(fields["coordinates"], width=fields["width"])
 
 
 def _process(fields: Fields) -> MarkovProcess:
@@ -223,15 +244,19 @@ ENTRIES: dict[str, Entry] = {
     "Driven": Entry(couplings.Driven, ("features", "K", "raw_factor", *_SHARE), check=_kraus),
     "Bumps": Entry(couplings.Bumps, ("centres", "width"), check=_positive("width")),
     "Network": Entry(couplings.Network, ("location", "scale", "layers"), make=_features),
-    "Phases": Entry(couplings.Phases, ("steps",), check=lambda f: checks.count(f.steps, "period", 1)),
+    "Phases": Entry(couplings.Phases, ("steps", "kernels"), check=lambda f: couplings.Phases(f.steps, f.kernels)),
     "Transition": Entry(Transition, _DYNAMICS, ("overlap", "kernel"), _transition),
-    "DrivenTransition": Entry(DrivenTransition, _DYNAMICS, ("overlap", "totals", "some"), _driven),
+    "DrivenTransition": Entry(DrivenTransition, _DYNAMICS, ("overlap", "shared", "some"), _driven),
     "KnownState": Entry(KnownState, ("state",)),
     "ProductBelief": Entry(
         ProductBelief, ("g", "h", "transform", "lower", "upper"), check=_product, infinite=True
     ),
     "MixtureBelief": Entry(MixtureBelief, ("members", "weights"), check=_mixture),
     "LearnedSensor": Entry(LearnedSensor, ("zeta", "transform", "background"), ("root",), _sensor),
+    "GaussianSensor": Entry(sensors.GaussianSensor, ("coordinates", "std", "gain", "offset"), check=_gaussian_sensor),
+    "LinearSensor": Entry(sensors.LinearSensor, ("matrix", "log_std", "offset"), check=_linear_sensor),
+    "IntervalSensor": Entry(sensors.IntervalSensor, ("coordinates", "width"), make=_interval_sensor),
+    "MixtureSensor": Entry(sensors.MixtureSensor, ("sensors", "weights"), check=_mixture_sensor),
     "PhaseHistory": Entry(
         PhaseHistory,
         ("name", "steps", "training", "held_out", "best_step", "seconds", "stopped", "devices"),
