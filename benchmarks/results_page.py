@@ -81,9 +81,12 @@ def draw_cost(systems: list[System], path: Path, name: str) -> None:
 
     shown = [s for s in systems if s.limit is not None and sum(early_gap(r) is not None for r in s.rows) > 2]
     shown = [s for s in shown if not s.name.endswith(("-wide", "-full"))]
-    figure, axes = plt.subplots(1, len(shown), figsize=(5.2 * len(shown), 4.6), layout="constrained", squeeze=False)
+    down = 1 if len(shown) < 3 else 2
+    across = -(-len(shown) // down)
+    size = (5.4 * across, 4.2 * down + 0.6)
+    figure, axes = plt.subplots(down, across, figsize=size, layout="constrained", squeeze=False)
     styles = _styles(shown)
-    for axis, system in zip(axes.flat, shown, strict=True):
+    for axis, system in zip(axes.flat, shown, strict=False):
         for row in filter(plain, system.rows):
             gap = early_gap(row)
             if gap is None:
@@ -96,7 +99,10 @@ def draw_cost(systems: list[System], path: Path, name: str) -> None:
         axis.set_xlabel("parameters kept" if name == "parameters" else "seconds of training and propagation")
         axis.set_title(f"{system.name}: {system.title}", fontsize=10)
         axis.margins(0.12)
-    axes[0, 0].set_ylabel(f"gap to the limit, mean over k = 1..{EARLY}, nats")
+    for axis in axes[:, 0]:
+        axis.set_ylabel(f"gap to the limit, mean over k = 1..{EARLY}, nats")
+    for axis in axes.flat[len(shown) :]:
+        axis.axis("off")
     _legend(figure, axes, None)
     figure.savefig(path, dpi=120)
     plt.close(figure)
