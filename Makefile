@@ -51,4 +51,4 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) demo dist build
+	rm -rf $(VENV) .jax_cache demo dist build

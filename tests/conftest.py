@@ -10,6 +10,15 @@ from hypothesis import settings
 # Nearly all of a test's time is compilation, and nearly all of that LLVM's optimisation: the tests translate the
 # same programs without it. `make exhaustive` compiles as users do; so do the tests that start a process of their
 # own, with the environment below. Should a later XLA drop one of these flags, it says so on the first line.
+# What one worker has compiled serves the other, processes that tests start, and the next run.
+CACHE = {
+    "jax_compilation_cache_dir": str(Path(__file__).parent.parent / ".jax_cache"),
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+for name, value in CACHE.items():
+    os.environ[name.upper()] = str(value)
+    jax.config.update(name, value)
 AS_USERS = dict(os.environ)
 if os.environ.get("SOSMARKOV_EXHAUSTIVE") != "1":
     quick = [
@@ -18,7 +27,7 @@ if os.environ.get("SOSMARKOV_EXHAUSTIVE") != "1":
         "--xla_cpu_parallel_codegen_split_count=1",  # the other core has a worker of its own
     ]
     # Every operation of every program would carry the ten lines of source that led to it.
-    os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+    jax.config.update("jax_traceback_in_locations_limit", 0)
     os.environ["XLA_FLAGS"] = " ".join([*filter(None, [os.environ.get("XLA_FLAGS")]), *quick])
 
 settings.register_profile("exact", deadline=None, max_examples=6, derandomize=True)

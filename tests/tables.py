@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import numpy as np
+import pytest
 
 import oracles
 import sosmarkov as sm
@@ -131,6 +132,8 @@ COMBINATIONS = [
 # product, which would mostly repeat compilation: with SOSMARKOV_EXHAUSTIVE=1 in the environment
 # (`make exhaustive`) COVER is the whole product.
 EXHAUSTIVE = os.environ.get("SOSMARKOV_EXHAUSTIVE") == "1"
+# Examples that train more than once; what they do has smaller tests of its own.
+only_exhaustive = pytest.mark.skipif(not EXHAUSTIVE, reason="a long example: `make exhaustive` runs it")
 COVER = [
     ("gaussian", "kraus"),
     ("gaussian-full", "kraus"),

@@ -1,7 +1,6 @@
 """Documentation and examples run: every python block of every page, every example."""
 
 import json
-import os
 import re
 import runpy
 import subprocess
@@ -14,6 +13,7 @@ from scipy.stats import gaussian_kde
 
 import sosmarkov
 from sosmarkov.cli.demo import demonstrate
+from tables import only_exhaustive
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -85,6 +85,7 @@ def test_the_safety_of_the_quadrotor_is_held_against_simulation(tmp_path, capsys
     assert "three answers" in capsys.readouterr().out
 
 
+@only_exhaustive
 def test_a_plan_is_as_likely_as_draws_of_the_process_say(tmp_path, capsys):
     options = ["--count", "100", "--size", "4", "--steps", "50", "--objective", "transitions", "--rounds", "5"]
     found = example("plan_controls")(["--out", str(tmp_path), *options, "--draws", "500", "--runs", "20"])
@@ -95,6 +96,7 @@ def test_a_plan_is_as_likely_as_draws_of_the_process_say(tmp_path, capsys):
     assert "runs of the simulator" in capsys.readouterr().out
 
 
+@only_exhaustive
 def test_hourly_temperatures_are_forecast_better_than_by_what_the_year_is_like(tmp_path, capsys):
     options = ["--size", "6", "--rank", "2", "--steps", "50", "--every", "84"]
     found = example("hourly_temperature")(["--out", str(tmp_path), *options])
@@ -105,6 +107,7 @@ def test_hourly_temperatures_are_forecast_better_than_by_what_the_year_is_like(t
     assert "difference" in capsys.readouterr().out
 
 
+@only_exhaustive
 def test_the_hidden_oscillator_is_found_from_readings_alone(tmp_path, capsys):
     found = example("hidden_oscillator")(["--out", str(tmp_path), "--count", "100", "--size", "5", "--steps", "100"])
     assert abs(found["period"] - 8.0) < 1.5
@@ -216,7 +219,7 @@ def test_killed_training_resumes_with_the_same_curve():
     assert "curve identical" in done.stdout
 
 
-@pytest.mark.skipif(os.environ.get("SOSMARKOV_EXHAUSTIVE") != "1", reason="compiles training for each size of a fold")
+@only_exhaustive
 def test_grid_search_comes_near_what_the_truth_scores(capsys):
     options = ["--count", "30", "--steps", "50", "--sizes", "3", "--couplings", "kraus"]
     found = example("grid_search")(options)

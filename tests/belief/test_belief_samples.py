@@ -85,7 +85,7 @@ def agree(found, estimate, error, limit):
     assert np.all(np.abs(np.asarray(found) - estimate) < 4.0 * np.asarray(error))
 
 
-@pytest.mark.parametrize("d", [4] * EXHAUSTIVE + [6, 12])
+@pytest.mark.parametrize("d", [4, 12] * EXHAUSTIVE + [6])
 def test_many_coordinates_match_a_million_independent_draws(d):
     belief = make_process("gaussian", "kraus", d, seed=5, n=6).propagate(1)[1]
     rng = np.random.default_rng(0)

@@ -10,7 +10,7 @@ import pytest
 
 import sosmarkov as sm
 from sosmarkov.network.table import read_table
-from tables import EXHAUSTIVE
+from tables import only_exhaustive
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -116,11 +116,11 @@ def test_settings_that_make_no_sense_are_refused():
             sm.fit_network(**({"table": fork(50, 0), "parents": {"y": ["x"]}, "progress": False} | change))
 
 
+@only_exhaustive
 def test_the_example_recovers_marginals_conditionals_and_boxes(tmp_path, capsys):
     main = runpy.run_path(str(EXAMPLES / "network.py"))["main"]
-    # Six blocks are nearly all compilation.
     options = ["--count", "1000", "--size", "5", "--steps", "150", "--truth", "50000"]
-    found = main(["--out", str(tmp_path), *options, "--six-steps", "50" if EXHAUSTIVE else "0"])
+    found = main(["--out", str(tmp_path), *options, "--six-steps", "50"])
     assert found["kolmogorov"] < 0.08
     assert found["conditional_mean"] < 1.0
     assert found["box"] < 0.06
