@@ -27,7 +27,7 @@ bench: $(STAMP)
 
 # The site, in docs/_build/html; a warning is an error.
 docs: $(STAMP)
-	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -160,8 +160,8 @@ out, because its simulator is another system (below).
 
 STORY_READING = """
 Where beliefs are close to Gaussian (the cart-pole's first steps), one Gaussian per k is hard to beat for anybody: it
-has a few numbers to learn from a thousand states. This library's default is below it there, and above it where
-beliefs bend. The table says where.
+has a few numbers to learn from a thousand states. This library's default is below it there; the list above
+counts where it is not.
 """
 
 STORY_PROTOCOL = """
