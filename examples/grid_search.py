@@ -14,24 +14,7 @@ import numpy as np
 from sklearn.model_selection import GridSearchCV
 
 import sosmarkov as sm
-
-NOISE = 0.4
-
-
-def simulate(count: int, length: int, seed: int) -> np.ndarray:
-    """Trajectories (count, length, 1)."""
-    rng = np.random.default_rng(seed)
-    x = np.empty((count, length, 1))
-    x[:, 0] = rng.normal(size=(count, 1))
-    for k in range(length - 1):
-        x[:, k + 1] = x[:, k] + 0.2 * (x[:, k] - x[:, k] ** 3) + NOISE * rng.normal(size=(count, 1))
-    return x
-
-
-def true_score(x: np.ndarray) -> float:
-    """Mean log p(x' | x) under the process that made the data."""
-    z = (x[:, 1:] - x[:, :-1] - 0.2 * (x[:, :-1] - x[:, :-1] ** 3)) / NOISE
-    return float(np.mean(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - np.log(NOISE)))
+from sosmarkov.bench.double_well import log_likelihood, simulate
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:
@@ -51,7 +34,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
         {"size": options.sizes, "coupling": options.couplings},
         cv=3,
     ).fit(X)
-    found = {"test": float(search.score(X_test)), "true": true_score(X_test)}
+    found = {"test": float(search.score(X_test)), "true": log_likelihood(X_test)}
 
     print("coupling  size  mean log p(x' | x), 3 folds")
     for choice, mean, std in zip(

@@ -24,19 +24,10 @@ from stonesoup.updater.particle import ParticleUpdater
 
 import sosmarkov as sm
 from sosmarkov.adapters.stone_soup import transition_model
+from sosmarkov.bench.double_well import simulate
 
-NOISE, READING = 0.4, 0.5
+READING = 0.5
 STEP = timedelta(seconds=1)
-
-
-def simulate(count: int, length: int, seed: int) -> np.ndarray:
-    """Trajectories (count, length, 1)."""
-    rng = np.random.default_rng(seed)
-    x = np.empty((count, length, 1))
-    x[:, 0] = rng.normal(size=(count, 1))
-    for k in range(length - 1):
-        x[:, k + 1] = x[:, k] + 0.2 * (x[:, k] - x[:, k] ** 3) + NOISE * rng.normal(size=(count, 1))
-    return x
 
 
 def track(process: sm.MarkovProcess, readings: np.ndarray, particles: int, seed: int) -> np.ndarray:

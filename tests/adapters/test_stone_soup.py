@@ -74,7 +74,7 @@ def test_times_and_noise_that_make_no_sense_are_refused(process, model):
         model.logpdf(state, state, time_interval=2 * STEP)
     with pytest.raises(ValueError, match="True or False"):
         model.function(state, noise=np.zeros((1, 1)))
-    with pytest.raises(NotImplementedError, match="no function plus noise"):
+    with pytest.raises(ValueError, match="no function plus noise"):
         model.rvs()
     with pytest.raises(ValueError, match="positive time"):
         transition_model(process, timedelta(0))

@@ -1,16 +1,15 @@
 """Whatever is wrong with a file or an option: one line that says so, an exit code, no traceback."""
 
-import os
-
 import pytest
 from malformed import cases
 
 from sosmarkov.cli import main
+from tables import EXHAUSTIVE
 
 pytest.importorskip("pyarrow")
 
 # All thousand where everything is tried; a sample elsewhere.
-COUNT = 1000 if os.environ.get("SOSMARKOV_EXHAUSTIVE") == "1" else 150
+COUNT = 1000 if EXHAUSTIVE else 150
 
 
 def test_malformed_files_and_options_are_refused_in_one_line(tmp_path, model, capsys, monkeypatch):

@@ -63,7 +63,9 @@ def transition_model(process: MarkovProcess, step: timedelta, *, seed: int = 0) 
 
         def rvs(self, num_samples: int = 1, **kwargs: Any) -> Any:
             """Refused: there is no noise apart from the state."""
-            raise NotImplementedError("p(x' | x) is no function plus noise: use function(state, noise=True).")
+            raise ValueError(
+                "Expected function(state, noise=True) to draw: p(x' | x) is no function plus noise. Got rvs."
+            )
 
         def logpdf(self, state1: Any, state2: Any, **kwargs: Any) -> Any:
             """Log p(state1 | state2), for one pair or for many."""

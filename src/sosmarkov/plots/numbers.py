@@ -90,9 +90,16 @@ def _solved(belief: Belief, shares: np.ndarray, c: int) -> np.ndarray:
     return np.asarray(belief.quantile(jnp.asarray(shares), c))
 
 
+def axis_room(low: np.ndarray | float, high: np.ndarray | float, share: float) -> np.ndarray:
+    """Room on either side of a range on an axis: a share of its length, or of one unit where all of it is one value."""
+    length = np.asarray(high) - np.asarray(low)
+    alike = length <= 1e-9 * np.maximum(np.abs(low), np.abs(high))
+    return np.asarray(share * np.where(alike, 1.0, length))
+
+
 def widened(low: np.ndarray, high: np.ndarray, beliefs: Sequence[Belief]) -> tuple[np.ndarray, np.ndarray]:
     """A little room around a range (d,), but none outside of where the beliefs have a density."""
-    margin = _MARGIN * np.maximum(high - low, 1e-12 + 1e-6 * np.abs(high))
+    margin = axis_room(low, high, _MARGIN)
     ends = [np.asarray(end) for end in beliefs[-1].support()]
     low, high = np.maximum(low - margin, ends[0]), np.minimum(high + margin, ends[1])
     return low, high

@@ -75,7 +75,7 @@ def log_likelihood(calibration: Calibration) -> str:
     spread = np.nan_to_num(2 * error)
     known = np.isfinite(mean)
     ends = (float(np.min((mean - spread)[known])), float(np.max((mean + spread)[known]))) if known.any() else (0.0, 1.0)
-    room = 0.08 * max(ends[1] - ends[0], 1e-6)
+    room = float(numbers.axis_room(*ends, 0.08))
     steps = calibration.steps
     chart = Chart(
         (steps[0] - 0.4, steps[-1] + 0.4),
@@ -102,7 +102,7 @@ def training(story: Story) -> str:
             continue
         # A few first steps may be far off: what is left of the curve has to stay readable.
         low, high = float(both.min()), float(np.quantile(both, 0.98))
-        room = 0.06 * max(high - low, 1e-6)
+        room = float(numbers.axis_room(low, high, 0.06))
         title = f"Loss of the phase {phase.name}"
         chart = Chart(
             (0, max(phase.done, 1)), (low - room, high + room), f"{phase.name}: step", "loss", title, whole=True

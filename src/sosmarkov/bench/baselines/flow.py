@@ -102,13 +102,8 @@ class Flow(Baseline[Flows]):
     Args:
         particles: How many.
         density: "mixture", of as many normals as held-out particles prefer, or "kernel".
-        layers: Of each flow.
-        depth: Hidden layers of each layer's network.
-        hidden: Their width.
-        epochs: At most.
-        batch_size: Pairs a step.
-        learning_rate: Of Adam.
-        patience: Epochs without a better held-out likelihood before it stops.
+
+    The rest is as `FlowTrainer` takes it.
     """
 
     particles: int = 10_000
