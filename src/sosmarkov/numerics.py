@@ -215,9 +215,12 @@ def _exp(x: Array) -> Array:
         return jnp.exp(x)
     k = lax.round(x * math.log2(math.e), lax.RoundingMethod.TO_NEAREST_EVEN)
     r = (x - k * _LOG_2_HIGH) - k * _LOG_2_LOW
-    series = jnp.full_like(r, 1.0 / math.factorial(12))
-    for n in range(11, -1, -1):
-        series = series * r + 1.0 / math.factorial(n)
+    # In pairs, pairs of pairs and so on: a chain of four products instead of twelve that wait for each other.
+    c = [1.0 / math.factorial(n) for n in range(13)]
+    r2 = r * r
+    r4 = r2 * r2
+    first, second, third = ((c[n] + c[n + 1] * r) + (c[n + 2] + c[n + 3] * r) * r2 for n in (0, 4, 8))
+    series = (first + second * r4) + (third + c[12] * r4) * (r4 * r4)
     # The sum has k in its last bits.
     bits = (lax.bitcast_convert_type(k + _WHOLE, jnp.int64) + 1023) << 52
     return jnp.where(x < -708.0, 0.0, series * lax.bitcast_convert_type(bits, jnp.float64))
