@@ -123,8 +123,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         }  # fmt: skip
     for name, row in rows.items():
         print(f"{name:<15} mean score {row['mean']:.3f}, gap to k = {BOUNDED} {row['gap_bounded']:.3f} +-"
-              f" {row['standard_error_bounded']:.3f}, to the end {row['gap']:.3f} +- {row['standard_error']:.3f}, median"
-              f" {row['median_gap']:.3f}, {row['run_away']} of {tests} trajectories ran away and have"
+              f" {row['standard_error_bounded']:.3f}, to the end {row['gap']:.3f} +- {row['standard_error']:.3f},"
+              f" median {row['median_gap']:.3f}, {row['run_away']} of {tests} trajectories ran away and have"
               f" {row['run_away_share_of_gap']:.0%} of the gap, {row['seconds']:.0f} s", flush=True)  # fmt: skip
     content = {"sensor_std": STD, "training": count, "tests": tests, "particles": particles, "rows": rows}
     write_results(options.out, content, options.seed)
