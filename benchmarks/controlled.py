@@ -26,7 +26,7 @@ import sosmarkov as sm
 from sosmarkov.bench.environment import write_results
 from sosmarkov.bench.pendulum import STEPS, simulate
 
-LARGE = {"size": 40, "rank": 10, "steps": 4000}
+LARGE = {"size": 64, "rank": 10, "steps": 5000}
 QUICK = {"basis": "gaussian", "size": 4, "steps": 50, "objective": "transitions"}
 FLOW = "flow for one step, kernel estimate of particles", "flow for one step, one Gaussian of particles"
 
@@ -163,7 +163,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     count, tests = (100, 20) if options.quick else (1000, 500)
     training, asked = simulate(count, options.seed), simulate(tests, options.seed + 1)
     rows = references(training, asked, options)
-    best = np.max([row["mean"] for row in rows.values()], axis=0)
+    # A flow whose particles run off has no score there, and is behind.
+    best = np.nanmax([row["mean"] for row in rows.values()], axis=0)
     fits: dict[str, dict[str, Any]] = {"process, defaults": QUICK if options.quick else {}}
     if options.large:
         fits[f"process, size {LARGE['size']}"] = LARGE

@@ -71,7 +71,7 @@ def test_a_period_gives_every_phase_its_own_kernel():
 def test_features_lie_where_the_inputs_do():
     rng = np.random.default_rng(0)
     u = rng.normal(3.0, 2.0, size=(500, 2))
-    for kind, count in (("bumps", 8), ("network", 5)):
+    for kind, count in (("bumps", 12), ("network", 5)):
         features = make_features(kind, u, 0)
         assert (features.dim, features.count) == (2, count)
         far, farther = (features(jnp.array([scale, scale])) for scale in (1e3, 1e4))

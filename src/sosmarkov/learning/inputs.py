@@ -71,9 +71,9 @@ def _phase_kernels(period: int, pairs: int) -> int:
 def _centres(u: np.ndarray, seed: int) -> np.ndarray:
     """Every value where there are few, else spread over the data."""
     few = np.unique(u, axis=0)
-    count = min(2 + 3 * u.shape[1], 12)
+    count = min(6 + 3 * u.shape[1], 12)
     if len(few) <= count:
         return few
     if u.shape[1] == 1:
-        return np.quantile(u, np.linspace(0.02, 0.98, count), axis=0)
+        return np.quantile(u, (np.arange(count) + 0.5) / count, axis=0)
     return KMeans(count, n_init="auto", random_state=seed).fit(u).cluster_centers_
