@@ -196,7 +196,23 @@ def _every_value(loss: Any, trained: Any, fixed: Any, batch: Any) -> Array:
     def value(trained: Any, fixed: Any, batch: Any) -> Array:
         return loss(eqx.combine(trained, fixed), batch)
 
-    return eqx.filter_vmap(value, in_axes=(0, eqx.if_array(0), None))(trained, fixed, batch)
+    return _over_members(value, trained)(trained, fixed, batch)
+
+
+def _over_members(function: Callable[..., Any], trained: Any) -> Callable[..., Any]:
+    """The function for every member: of their own arguments, and of a last one that they share.
+
+    A single member is no batch of one: tracing what it does a second time would be most of what a small fit costs.
+    """
+    if jax.tree.leaves(trained)[0].shape[0] > 1:
+        return lambda *own: eqx.filter_vmap(function, in_axes=(*[eqx.if_array(0)] * (len(own) - 1), None))(*own)
+
+    def one(*own: Any) -> Any:
+        *first, shared = own
+        only = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, first)
+        return jax.tree.map(lambda leaf: leaf[None], function(*only, shared))
+
+    return one
 
 
 def _steps(rule: Rule, loss: Any, state: State, fixed: Any, keys: Array, data: Any) -> tuple[State, Array]:
@@ -212,7 +228,7 @@ def _steps(rule: Rule, loss: Any, state: State, fixed: Any, keys: Array, data: A
         updates, moments = optimiser.update(gradient, moments, trained)
         return optax.apply_updates(trained, updates), moments, current
 
-    over_members = eqx.filter_vmap(step, in_axes=(0, 0, eqx.if_array(0), 0, None))
+    over_members = _over_members(step, state.trained)
 
     def body(carry: Any, keys: Array) -> tuple[Any, Array]:
         trained, moments, current = over_members(*carry, fixed, keys, data)

@@ -54,12 +54,18 @@ def realise(parameters: Parameters) -> tuple[Dynamics, Form]:
     with t the square of the broad function (the function itself under the linear coupling): an exact share,
     whatever the other parameters are. Both are scaled to mass one.
     """
-    phi, psi, coupling, basis, factor = parameters
+    transition = realise_transition(parameters)
+    start = Start(transition.g, parameters.start_basis, parameters.start_factor, parameters.coupling.background)
+    return transition, realise_start(start)
+
+
+def realise_transition(parameters: Parameters) -> Dynamics:
+    """The transition alone."""
+    phi, psi, coupling = parameters[:3]
     if coupling.background > 0:
         phi, psi = phi.with_broad(BROAD), psi.with_broad(BROAD)
     make = DrivenTransition if isinstance(coupling, Driven) else Transition
-    transition = make(phi, psi, coupling)  # type: ignore[arg-type]
-    return transition, realise_start(Start(transition.g, basis, factor, coupling.background))
+    return make(phi, psi, coupling)  # type: ignore[arg-type]
 
 
 class Start(NamedTuple):
@@ -106,8 +112,7 @@ def present_or(y: Float[Array, "*b d"], weight: Float[Array, "*b"], basis: Basis
 
 def transition_loss(parameters: Parameters, batch: tuple[Array, ...]) -> Float[Array, ""]:
     """-log p(y' | y), weighted mean over pairs (y, y', weight) or (y, y', weight, u), u the inputs, shape (B, e)."""
-    transition, _ = realise(parameters)
-    return _transition_loss(transition, *batch)
+    return _transition_loss(realise_transition(parameters), *batch)
 
 
 def _transition_loss(dynamics: Dynamics, y: Array, y_next: Array, weight: Array, u: Array | None = None) -> Array:

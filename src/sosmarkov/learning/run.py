@@ -25,7 +25,15 @@ from sosmarkov.learning.initialise import model_space, start_initial, start_tran
 from sosmarkov.learning.inputs import make_features
 from sosmarkov.learning.loop import TrainingError, evaluate, stack, unstack
 from sosmarkov.learning.mixtures import in_parallel
-from sosmarkov.learning.objectives import Parameters, Start, belief_loss, initial_loss, realise, transition_loss
+from sosmarkov.learning.objectives import (
+    Parameters,
+    Start,
+    belief_loss,
+    initial_loss,
+    realise,
+    realise_transition,
+    transition_loss,
+)
 from sosmarkov.learning.phases import Phases
 from sosmarkov.learning.rolled import rolled
 from sosmarkov.learning.settings import Settings
@@ -196,7 +204,7 @@ class Run:
 def train_start(phases: Phases, settings: Settings, parameters: Parameters, training: Any, held_out: Any) -> Parameters:
     """P_0 from initial states and their weights, with g as the transition has it."""
     background = parameters.coupling.background
-    g = eqx.filter_jit(eqx.filter_vmap(lambda one: realise(one)[0].g, in_axes=eqx.if_array(0)))(parameters)
+    g = eqx.filter_jit(eqx.filter_vmap(lambda one: realise_transition(one).g, in_axes=eqx.if_array(0)))(parameters)
     start = Start(g, parameters.start_basis, parameters.start_factor, background)
     start = phases.run("initial", start, initial_loss, training, held_out, steps=settings.initial_steps)
     return parameters._replace(start_basis=start.basis, start_factor=start.factor)

@@ -22,7 +22,7 @@ from sosmarkov.learning.history import History
 from sosmarkov.learning.initialise import Wanted, kraus_parts, start_initial
 from sosmarkov.learning.loop import evaluate, stack, unstack
 from sosmarkov.learning.mixtures import fit_mixture, in_parallel, local_basis
-from sosmarkov.learning.objectives import BROAD, Parameters, present_or, realise, weighted_mean
+from sosmarkov.learning.objectives import BROAD, Parameters, present_or, realise, realise_transition, weighted_mean
 from sosmarkov.learning.observed import Sensed
 from sosmarkov.learning.phases import Phases
 from sosmarkov.learning.settings import Settings
@@ -47,15 +47,19 @@ class SensedParameters(NamedTuple):
 def realise_sensed(parameters: SensedParameters) -> tuple[Transition, Form, LearnedSensor]:
     """The transition, h_0 and the sensor, with their backgrounds."""
     transition, start = realise(parameters.process)
-    share = parameters.process.coupling.background
-    zeta = parameters.zeta.with_broad(BROAD) if share > 0 else parameters.zeta
     assert isinstance(transition, Transition)
-    return transition, start, LearnedSensor(zeta, background=share)
+    return transition, start, _sensor(parameters)
+
+
+def _sensor(parameters: SensedParameters) -> LearnedSensor:
+    share = parameters.process.coupling.background
+    return LearnedSensor(parameters.zeta.with_broad(BROAD) if share > 0 else parameters.zeta, background=share)
 
 
 def joint_loss(parameters: SensedParameters, batch: tuple[Array, Array, Array, Array]) -> Float[Array, ""]:
     """-log p(y', o' | y), weighted mean over pairs."""
-    transition, _, sensor = realise_sensed(parameters)
+    transition, sensor = realise_transition(parameters.process), _sensor(parameters)
+    assert isinstance(transition, Transition)
     y, y_next, weight, o = batch
     y, y_next = (present_or(states, weight, transition.phi) for states in (y, y_next))
     return weighted_mean(-jax.vmap(partial(sensor.log_prob_model, transition))(y_next, y, o), weight)
