@@ -1,9 +1,9 @@
 """Learn Gymnasium's cart-pole in gusts, predict it, and ask how likely its pole stays up.
 
 `CartPole-v1` is stepped as Gymnasium has it. The force of every push is drawn anew, which makes it random, and the cart
-is pushed to where the pole leans, which is not enough to keep it up. One step of the process is five of the simulator, a tenth of a second. Episodes go on when
-the pole falls, so that how often it fell can be counted. Beliefs are scored on fresh episodes beside one Gaussian for
-each step, fitted to the same training episodes.
+is pushed to where the pole leans, which is not enough to keep it up. One step of the process is five of the simulator,
+a tenth of a second. Episodes go on when the pole falls, so that how often it fell can be counted. Beliefs are scored on
+fresh episodes beside one Gaussian for each step, fitted to the same training episodes.
 
 Needs `gymnasium`. Run it with `python examples/gymnasium_cart_pole.py --out demo`.
 """
@@ -74,15 +74,17 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
     training, test = episodes(count, 0), episodes(2 * count, 1)
     chosen: dict[str, Any] = {"surrogate": False} if options.quick else {}
+    # Beliefs are scored, and staying up is a question about transitions: both are trained.
     process = sm.fit(
-        training, basis="gaussian-full", size=size, steps=steps, columns=NAMES, progress=False, **chosen
-    )  # fmt: skip
+        training, basis="gaussian-full", size=size, steps=steps, objective=0.1, columns=NAMES, progress=False, **chosen
+    )
     beliefs = process.propagate(AHEAD)
     k = range(1, AHEAD + 1)
     scores = {
         "process": np.stack([np.asarray(beliefs[i].log_prob(test[:, i])) for i in k], axis=1),
         "one Gaussian per step": np.stack(
-            [normal_log_prob(test[:, i], training[:, i].mean(0), np.cov(training[:, i].T, bias=True)) for i in k], axis=1
+            [normal_log_prob(test[:, i], training[:, i].mean(0), np.cov(training[:, i].T, bias=True)) for i in k],
+            axis=1,
         ),
     }
     up = np.logical_and.accumulate(np.abs(test[:, 1:, 2]) < FALLEN, axis=1)

@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         transitions=(x, x_next), initial=x, basis="gaussian-full", size=size, steps=steps,
         objective="transitions", surrogate=False, columns=("before", "now"), progress=False,
     )  # fmt: skip
-    t = np.flatnonzero(years >= HELD_OUT)[1:-STEP]
+    t = np.flatnonzero(years >= HELD_OUT)[1 : -STEP * AHEAD]
     later = later_states(states, t, STEP, AHEAD)
     scores = {
         "process": forecast_scores(process, states[t], later),
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {"period": period_of(process), "pairs": len(x), "forecasts": len(t)}
     found |= {"seconds": process.history.seconds, "parameters": process.parameter_count}
     found["ahead"] = [f"{STEP * k} years" for k in range(1, AHEAD + 1)]
-    found["scores"] = {name: np.nanmean(score, axis=0).tolist() for name, score in scores.items()}
+    found["scores"] = {name: score.mean(axis=0).tolist() for name, score in scores.items()}
     _, error = block_mean(scores["process"] - scores["linear step"], years[t] // CYCLE)
     found["standard_error"] = error.tolist()
     print(f"learned from {len(x)} steps in {found['seconds']:.0f} s; one turn takes {found['period']:.1f} years")
