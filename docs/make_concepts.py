@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.double_well import NOISE, drift, simulate
+from sosmarkov.bench.double_well import NOISE, drift
 from sosmarkov.inference.propagate import step_matrix
 
 IMAGES = Path(__file__).parent / "images"
@@ -115,10 +115,19 @@ def draw_learned(process: sm.MarkovProcess) -> Figure:
     return figure
 
 
+def simulate(count: int, steps: int) -> np.ndarray:
+    """Trajectories (count, steps + 1, 1) that start all over both wells."""
+    rng = np.random.default_rng(0)
+    x = [rng.uniform(-1.5, 1.5, size=(count, 1))]
+    for _ in range(steps):
+        x.append(drift(x[-1]) + NOISE * rng.normal(size=(count, 1)))
+    return np.stack(x, axis=1)
+
+
 def main() -> None:
     """Learn, draw."""
     process = sm.fit(
-        simulate(1000, 12, 0), size=6, steps=600, objective="transitions", surrogate=False, background=0.0
+        simulate(1000, 12), size=6, steps=600, objective="transitions", surrogate=False, background=0.0
     )  # fmt: skip
     drawn = {"transition": draw_transition, "propagation": draw_propagation, "learned": draw_learned}
     for name, draw in drawn.items():

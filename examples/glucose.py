@@ -1,7 +1,7 @@
 """Learn half a year of one person's blood glucose, and forecast the weeks that were held out.
 
-The record has a reading every five minutes, as the package `bokeh_sampledata` holds it. How fast glucose changes says as
-much as its level, so that a state is two readings a quarter of an hour apart, as logarithms, and a step is half an
+The record has a reading every five minutes, as the package `bokeh_sampledata` holds it. How fast glucose changes says
+as much as its level, so that a state is two readings a quarter of an hour apart, as logarithms, and a step is half an
 hour. Every fifth week is held out. Beliefs from a known state are scored beside a linear step with Gaussian noise and
 beside one Gaussian for all states; so is the probability of less than 70 mg/dl an hour later.
 

@@ -1,8 +1,8 @@
 """Learn three centuries of sunspots, and forecast the years that were held out.
 
 The record is the yearly number of sunspots from 1700 to 2008, as the package `statsmodels` holds it. Two years say what
-comes next and one does not, so that a state is two years, (s_(t-1), s_t) with s the root of the number, and a step is two
-years long. The years from 1931 on are held out. Beliefs from a known state are scored beside a linear step with
+comes next and one does not, so that a state is two years, (s_(t-1), s_t) with s the root of the number, and a step is
+two years long. The years from 1931 on are held out. Beliefs from a known state are scored beside a linear step with
 Gaussian noise and beside one Gaussian for all states, learned from the same years.
 
 Needs `statsmodels`. Run it with `python examples/sunspots.py --out demo`.
@@ -49,11 +49,12 @@ def draw(process: sm.MarkovProcess, years: np.ndarray, states: np.ndarray, path:
         axis.plot(at, ends[:, 2], color="tab:blue", label="median")
         shown = (years >= year - 6) & (years <= at[-1])
         axis.plot(years[shown], states[shown, 1] ** 2, ".-", color="black", linewidth=0.8, label="observed")
-        axis.set(xlabel=f"year; forecast from {year}", ylabel="sunspots", ylim=(0, None))
+        axis.set(xlabel=f"year; forecast from {year}", ylabel="sunspots", ylim=(0, None), xticks=at[::2])
     axes[0].legend(fontsize=8, frameon=False)
     axes[2].hist(states[:, 1], bins=20, density=True, color="0.8", label="all years")
     sm.plot_stationary(process, 1, ax=axes[2])
     axes[2].set(xlabel="root of the number", title="the long run")
+    axes[2].legend(fontsize=8, frameon=False)
     plots.save(figure, path)
 
 

@@ -2,15 +2,7 @@
 
 import ast
 import re
-import runpy
-import subprocess
-import sys
 from pathlib import Path
-
-import numpy as np
-import pytest
-
-from sosmarkov.bench import records
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()

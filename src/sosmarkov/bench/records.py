@@ -118,7 +118,7 @@ def _forecast(process: MarkovProcess, x: Array, later: Array) -> Array:
 
 
 def forecast_scores(process: MarkovProcess, x: np.ndarray, later: np.ndarray) -> np.ndarray:
-    """Log p(later_k | x) with exact beliefs, x (N, d) and later (N, K, d); (N, K), NaN where there is no later state."""
+    """Log p(later_k | x) with exact beliefs for x (N, d), later (N, K, d): shape (N, K), NaN where later is."""
     there = np.all(np.isfinite(later), axis=-1)
     asked = np.where(there[..., None], later, x[:, None])
     return np.where(there, np.asarray(_forecast(process, jnp.asarray(x), jnp.asarray(asked))), np.nan)
