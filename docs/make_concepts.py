@@ -57,9 +57,7 @@ def draw_transition(process: sm.MarkovProcess) -> Figure:
     g, p = values(process.transition.g, to_model(process)), kernel(process)
     f = p * g[:, None] / g[None, :]
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.4), layout="constrained")
-    # What neither belief nor datum reaches would take all the colour.
-    seen = np.abs(X) < 1.8
-    image(axes[0], np.minimum(f, f[np.ix_(seen, seen)].max()), "f(x, x'): squares, so never below zero")
+    image(axes[0], f, "f(x, x'): a sum of squares")
     axes[1].plot(X, g, color="tab:orange")
     axes[1].set(title="g(x): one factor, used twice", xlabel="x", ylim=(0, None))
     image(axes[2], p, "p(x' | x) = g(x') f(x, x') / g(x)")
@@ -107,7 +105,7 @@ def draw_learned(process: sm.MarkovProcess) -> Figure:
     figure, axes = plt.subplots(1, 2 + K.shape[-1], figsize=(13, 2.9), layout="constrained")
     for axis, basis, name in ((axes[0], transition.phi, "phi(x)"), (axes[1], transition.psi, "psi(x')")):
         axis.plot(X, functions(basis, y), linewidth=1.2)
-        axis.set(title=f"{name}: {basis.size} functions", xlabel=name[-2:].strip("()") or "x", yticks=[])
+        axis.set(title=f"{name}: {basis.size} functions", xlabel=name[4:-1], yticks=[])
     for r, axis in enumerate(axes[2:]):
         size = np.abs(K).max()
         axis.imshow(K[..., r], cmap="RdBu", vmin=-size, vmax=size)

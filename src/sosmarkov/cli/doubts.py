@@ -44,7 +44,7 @@ def _dated(table: Columns, name: str) -> bool:
 
 def _in_runs(codes: np.ndarray) -> bool:
     """Whether labels stay for a few rows and do not come back: as ids of trajectories do."""
-    runs = 1 + np.count_nonzero(np.diff(codes))
+    runs = 1 + int(np.count_nonzero(np.diff(codes)))
     kinds = len(np.unique(codes))
     return bool(np.all(codes >= 0)) and 1 < kinds == runs <= len(codes) / 2
 
