@@ -13,10 +13,10 @@ SOURCE, PAGE = ROOT / "results" / "gallery", ROOT / "docs" / "gallery.md"
 HEAD = """# Gallery
 
 Made by `benchmarks/gallery_page.py` from what `benchmarks/gallery.py` wrote to `results/gallery/`; do not edit. Each
-section is one short script in [examples/](../examples), run at its defaults on data that this project did not make.
-Scores are log-densities of held-out states in nats, higher is better, beside baselines learned from the same data;
-where a baseline is ahead, that is what it says. The last row of a table is the process minus the best baseline named in
-it, with the standard error of that difference.
+section is one short script in [examples/](../examples), run at its defaults: three on data that this project did not
+make, one on a standard problem whose answers are known. Scores are log-densities of held-out states in nats, higher is
+better, beside baselines learned from the same data; where a baseline is ahead, that is what it says. The last row of a
+table is the difference between the process and a baseline, with its standard error.
 """
 
 
@@ -61,8 +61,8 @@ def cart_pole() -> list[str]:
         "",
         "Gymnasium's `CartPole-v1`, with random gusts in every push, pushed to where the pole leans. That is not",
         "enough to keep it up: it swings wider until it falls. After half a second angle and angular velocity lie",
-        "on a ring, which no",
-        f"Gaussian resembles. {content['episodes']:,} episodes are learned, beliefs from the start are scored on"
+        "on a ring, which no Gaussian resembles.",
+        f"{content['episodes']:,} episodes are learned, beliefs from the start are scored on"
         f" {content['fresh']:,} fresh ones.",
         "",
         "![Beliefs over angle and angular velocity above fresh episodes; how long the pole stays up]"
@@ -75,9 +75,9 @@ def cart_pole() -> list[str]:
         "",
         *lines,
         "",
-        "The beliefs are good and the paths are not: a kernel of finite rank smears each step a little, and a pole",
-        "near the limit is smeared across it at every step. Ask for beliefs where you can, and hold answers about",
-        "paths against simulation.",
+        "The beliefs are better than the answer about paths, which is too low. The likely cause: a kernel of finite",
+        "rank smears each step a little, and a pole near the limit is smeared across it at every step. Ask for",
+        "beliefs where you can, and hold answers about paths against simulation.",
         "",
         made(content, "gymnasium_cart_pole"),
         "",
@@ -88,12 +88,13 @@ def glucose() -> list[str]:
     """Half a year of readings."""
     content, beside = source("glucose"), "linear step"
     brier = ", ".join(f"{name} {value:.4f}" for name, value in content["brier"].items())
+    best = min(content["brier"], key=content["brier"].get)
     return [
         "## Blood glucose",
         "",
-        "Half a year of one person's readings, one every five minutes (`bokeh_sampledata`, public domain). A",
-        "state is two",
-        "readings a quarter of an hour apart, as logarithms, a step is half an hour. Every fifth week is held out.",
+        "Half a year of one person's readings, one every five minutes (`bokeh_sampledata`, public domain). A state",
+        "is two readings a quarter of an hour apart, as logarithms, a step is half an hour. Every fifth week is held",
+        "out.",
         f"{content['pairs']:,} pairs are learned, {content['forecasts']:,} forecasts from a known state are scored.",
         "",
         "![Forecasts over four hours from a falling, a level and a rising state](images/glucose.png)",
@@ -101,11 +102,10 @@ def glucose() -> list[str]:
         *scores(content, beside),
         ahead_at(content, beside),
         "",
-        "Intervals are lopsided, wider above than below, and wider where glucose moves: a Gaussian of one",
-        "width has neither.",
-        "How likely are less than 70 mg/dl in an hour? Brier scores, lower is better (the last is always",
+        "Intervals are lopsided, wider above than below, and wider where glucose moves: a Gaussian of one width has",
+        "neither. How likely are less than 70 mg/dl in an hour? Brier scores, lower is better (the last is always",
         "giving the share of",
-        f"such readings): {brier}.",
+        f"such readings): {brier}. The best of these is *{best}*.",
         "",
         made(content, "glucose"),
         "",
@@ -118,8 +118,8 @@ def sunspots() -> list[str]:
     return [
         "## Sunspots",
         "",
-        "The yearly number of sunspots from 1700 to 2008 (`statsmodels`, public domain). A state is two",
-        "years, as roots, a step",
+        "The yearly number of sunspots from 1700 to 2008 (`statsmodels`, public domain). A state is two years, as",
+        "roots, a step",
         f"is two years long. {content['pairs']} pairs up to 1930 are learned, {content['forecasts']}",
         "forecasts from the years after are scored.",
         "",
@@ -130,9 +130,8 @@ def sunspots() -> list[str]:
         "",
         f"The process knows the cycle: its slowest turning eigenvalue has a period of {content['period']:.1f}",
         "years. As a forecast",
-        "it loses to a linear step of two years: a few hundred pairs teach six functions, which are wide",
-        "beside the noise of",
-        "a linear model with twelve numbers. With records as short as this one, use the linear model.",
+        "it loses to a linear step: a few hundred pairs teach six functions and no more, and these are wide beside the",
+        "noise. With records as short as this one, use the linear model.",
         "",
         made(content, "sunspots"),
         "",

@@ -91,12 +91,12 @@ def marginalise(sum_: Expansion, kept: tuple[int, ...]) -> Expansion:
     if isinstance(sum_.basis, FullGaussianBasis):
         # Which coordinates are kept is data here: one program, which takes long to compile, serves all of them.
         order = [*kept, *(c for c in range(sum_.basis.dim) if c not in kept)]
-        sum_, kept = _reordered(sum_, jnp.asarray(order)), tuple(range(len(kept)))
+        sum_, kept = _reordered(sum_, sum_.basis, jnp.asarray(order)), tuple(range(len(kept)))
     return _marginalise(sum_, kept)
 
 
 @eqx.filter_jit
-def _reordered(sum_: Expansion, order: Int[Array, " d"]) -> Expansion:
+def _reordered(sum_: Expansion, basis: FullGaussianBasis, order: Int[Array, " d"]) -> Expansion:
     """A sum of Gaussians over the same coordinates in another order."""
     by = (slice(None), order[:, None], order)
 
@@ -104,8 +104,8 @@ def _reordered(sum_: Expansion, order: Int[Array, " d"]) -> Expansion:
         theta = terms.theta
         return Terms(theta._replace(precision=theta.precision[by], mean=theta.mean[:, order]), terms.log_scale)
 
-    basis = FullGaussianBasis(sum_.basis.mean[:, order], sum_.basis.covariance[by])
-    return Expansion(basis, turned(sum_.left), turned(sum_.right), sum_.weights, sum_.lower, sum_.upper)
+    turned_basis = FullGaussianBasis(basis.mean[:, order], basis.covariance[by])
+    return Expansion(turned_basis, turned(sum_.left), turned(sum_.right), sum_.weights, sum_.lower, sum_.upper)
 
 
 @eqx.filter_jit
