@@ -156,10 +156,21 @@ def test_an_interrupted_fit_keeps_the_best_so_far(ask, export, tmp_path, monkeyp
     monkeypatch.setattr(Progress, "update", lambda *_: [signal.raise_signal(number) for number in once])
     out = tmp_path / "m.sosm"
     words = ["--trajectory", "patient", "--time", "day", *QUICK, "--quiet"]
-    answer = ask("fit", export, *words, "-o", out)
+    kept = tmp_path / "run.ckpt"
+    answer = ask("fit", export, *words, "-o", out, "--checkpoint", kept)
     assert answer.code == 130
     assert "the best model so far" in answer.err
-    assert sm.load(out).history.interrupted
+    before = sm.load(out).history
+    assert before.interrupted
+    # And goes on from where it was kept, to the end: the curve so far is the same.
+    answer = ask("fit", export, *words, "-o", out, "--resume", kept)
+    assert (answer.code, answer.err) == (0, "")
+    after = sm.load(out).history
+    assert not after.interrupted
+    assert len(after.phases) >= len(before.phases)
+    begun = len(before.phases[0].held_out)
+    assert len(after.phases[0].held_out) > begun
+    np.testing.assert_array_equal(after.phases[0].held_out[:begun], before.phases[0].held_out)
 
 
 def test_one_series_is_learned_by_its_pairs(ask, tmp_path, monkeypatch):
@@ -180,6 +191,45 @@ def test_one_series_is_learned_by_its_pairs(ask, tmp_path, monkeypatch):
     assert (x.tolist(), x_next.tolist()) == ([[1.0], [4.0]], [[2.0], [8.0]])
     assert given["initial"].tolist() == [[1.0], [2.0], [4.0], [8.0]]
     assert (given["size"], given["basis"], given["seed"], given["columns"]) == (3, "beta", 4, ("x",))
+
+
+FOREIGN = """\
+Batch ID,Timestamp (UTC),Temp [°C],Operator,Firmware,Wind
+B-0,2024-03-01T09:20:00Z,20.40,Ann,2,1.5
+B-0,2024-03-01T09:30:00Z,-,Bo,2,2.5
+B-0,2024-03-01T09:50:00Z,27.38,Ann,2,3.5
+B-1,2024-03-01T09:00:00Z,21.00,Bo,2,4.5
+B-1,2024-03-01T09:10:00Z,22.00,Ann,2,calm
+"""
+
+
+def test_columns_that_look_as_if_they_were_meant_are_named(ask, tmp_path):
+    path = tmp_path / "export.csv"
+    path.write_text(FOREIGN, encoding="utf-8")
+    answer = ask("fit", path, "-o", tmp_path / "m.sosm")
+    assert answer.code == 1
+    for hint in (
+        "5 states, 1 of them missing",
+        "--time 'Timestamp (UTC)'",
+        "--trajectory 'Batch ID'",
+        "column 'Wind' is left out: 'calm' in row 5 is no number",
+        "'Firmware' with one value in all rows. Name the others: --columns 'Temp [°C]'",
+    ):
+        assert hint in answer.err
+    assert "'Operator'" not in answer.err.partition("note:")[2]
+    answer = ask("fit", path, "--trajectory", "batch", "--time", "timestamp", "-o", tmp_path / "m.sosm")
+    assert "Did you mean 'Batch ID', 'Timestamp (UTC)'?" in answer.err
+
+
+def test_rows_known_in_part_are_gaps_of_the_report(ask, model, tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(report, "write", lambda process, path, data, inputs: given.append(data) or path.write_text("p"))
+    path = tmp_path / "runs.csv"
+    path.write_text("t,x,y\n0,1,2\n1,,3\n2,5,4\n")
+    answer = ask("report", model, "--data", path, "--time", "t", "-o", tmp_path / "r.html")
+    assert answer.code == 0
+    assert "1 rows with some cells empty" in answer.err
+    np.testing.assert_array_equal(given[0][0], [[1, 2], [np.nan, np.nan], [5, 4]])
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 import sosmarkov as sm
 from sosmarkov.learning.history import History, PhaseHistory
-from sosmarkov.plots.numbers import quantiles
+from sosmarkov.plots.numbers import densities_on, quantiles
 
 STEPS = 2
 
@@ -123,3 +123,19 @@ def test_beliefs_of_networks_are_drawn_by_name():
 def test_what_cannot_be_drawn_is_refused(process, draw, message):
     with pytest.raises(ValueError, match=message):
         draw(process)
+
+
+def test_marginals_of_several_beliefs_at_once_are_integrals_of_their_densities():
+    rng = np.random.default_rng(6)
+    phi = sm.FullGaussianBasis(rng.normal(size=(2, 3)), np.tile(np.eye(3) + 0.2, (2, 1, 1)))
+    start = sm.SquaredForm(sm.FullGaussianBasis(np.zeros((1, 3)), np.eye(3)[None]), np.eye(1))
+    transform = sm.Standardize(np.ones(3), [1.0, 2.0, 0.5])
+    process = sm.MarkovProcess(sm.Transition(phi, phi, sm.Kraus(rng.normal(size=(2, 2, 2))), transform), start)
+    beliefs = list(process.propagate(2))  # the first stands on a basis of its own
+    axes = [np.array([0.7, 1.4]), np.array([-0.5, 0.5, 1.5])]
+    found = densities_on(beliefs, (2, 0), axes)
+    line = np.linspace(-25.0, 27.0, 801)
+    third, first, middle = np.meshgrid(*axes, line)
+    points = np.stack([first, middle, third], axis=-1)
+    expected = [np.asarray(belief.prob(points)).sum(axis=-1) * (line[1] - line[0]) for belief in beliefs]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)

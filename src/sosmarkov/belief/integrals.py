@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from sosmarkov.bases import Basis, Terms, require_compatible
+from sosmarkov.bases import Basis, FullGaussianBasis, Terms, require_compatible
 from sosmarkov.checks import is_concrete
 from sosmarkov.transforms import Transform
 
@@ -86,9 +86,30 @@ def moment(sum_: Expansion, transform: Transform, powers: tuple[int, ...]) -> Fl
     return values @ jnp.stack([jnp.asarray(coefficient) for coefficient in polynomial.values()])
 
 
-@eqx.filter_jit
 def marginalise(sum_: Expansion, kept: tuple[int, ...]) -> Expansion:
     """The sum with all but some coordinates integrated out."""
+    if isinstance(sum_.basis, FullGaussianBasis):
+        # Which coordinates are kept is data here: one program, which takes long to compile, serves all of them.
+        order = [*kept, *(c for c in range(sum_.basis.dim) if c not in kept)]
+        sum_, kept = _reordered(sum_, sum_.basis, jnp.asarray(order)), tuple(range(len(kept)))
+    return _marginalise(sum_, kept)
+
+
+@eqx.filter_jit
+def _reordered(sum_: Expansion, basis: FullGaussianBasis, order: Int[Array, " d"]) -> Expansion:
+    """A sum of Gaussians over the same coordinates in another order."""
+    by = (slice(None), order[:, None], order)
+
+    def turned(terms: Terms) -> Terms:
+        theta = terms.theta
+        return Terms(theta._replace(precision=theta.precision[by], mean=theta.mean[:, order]), terms.log_scale)
+
+    turned_basis = FullGaussianBasis(basis.mean[:, order], basis.covariance[by])
+    return Expansion(turned_basis, turned(sum_.left), turned(sum_.right), sum_.weights, sum_.lower, sum_.upper)
+
+
+@eqx.filter_jit
+def _marginalise(sum_: Expansion, kept: tuple[int, ...]) -> Expansion:
     left, right, weights = sum_.basis.marginalise(sum_.left, sum_.right, sum_.weights, kept, **sum_.box)
     ends = [None if end is None else end[np.asarray(kept)] for end in (sum_.lower, sum_.upper)]
     return Expansion(sum_.basis.restrict(kept), left, right, weights, *ends)

@@ -49,10 +49,14 @@ class DensityBelief(Belief):
         """Number of coordinates."""
         return self.transform.dim
 
+    def anonymous(self) -> DensityBelief:
+        """The same density for compiled programs, without what would make each of them another program."""
+        return self
+
     def log_prob(self, x: ArrayLike) -> Float[Array, ...]:
         """log-density at states of shape (..., d); -inf outside the domain, never NaN."""
         x = checks.states(x, self.dim)
-        return _log_prob(self, x.reshape(-1, self.dim)).reshape(x.shape[:-1])
+        return _log_prob(self.anonymous(), x.reshape(-1, self.dim)).reshape(x.shape[:-1])
 
     def mass(self) -> Float[Array, ""]:
         """The closed-form integral over all states: one up to rounding."""
@@ -79,7 +83,7 @@ class DensityBelief(Belief):
         """
         lower, upper = checks.box(lower, upper, self.dim)
         if self._exact_boxes:
-            return _boxes(self, lower, upper)
+            return _boxes(self.anonymous(), lower, upper)
         if self.dim == 1 and self._gaussian:
             return self.marginal([0]).probability(lower, upper)
         if not (checks.is_concrete(lower) and checks.is_concrete(upper)):
@@ -237,6 +241,11 @@ class MarginalBelief(DensityBelief):
     def basis(self) -> Basis:
         """The sum's."""
         return self.sum.basis
+
+    def anonymous(self) -> MarginalBelief:
+        """Whichever coordinates were kept, the same program serves."""
+        kept = tuple(range(len(self.kept)))
+        return MarginalBelief(parent=self.parent, kept=kept, sum=self.sum, transform=self.transform)
 
     def expansion(self) -> Expansion:
         """The sum itself."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ def run(options: Namespace) -> int:
     if loud:
         remark(_described(series, options.data))
         _doubts(series, options)
+    _require_varying(series)
     given = settings(options.set) | {"seed": options.seed, "progress": loud, "columns": series.columns}
     given |= {"checkpoint": options.checkpoint, "resume": options.resume}
     process = _learn(series, given, options.pairs or len(series.trajectories) == 1)
@@ -39,7 +42,7 @@ def run(options: Namespace) -> int:
     if options.json:
         say_json(found)
     elif not options.quiet:
-        say(_text(found))
+        say(_text(found, _report_command(options)))
     if found["interrupted"]:
         remark(f"Interrupted: the best model so far is in {options.output}.")
     return 130 if found["interrupted"] else 0
@@ -80,7 +83,10 @@ def _described(series: tables.Series, path: Path) -> str:
 
 def _doubts(series: tables.Series, options: Namespace) -> None:
     """Coordinates that look like something else, and rows that may be no series."""
-    if options.trajectory is None and not options.wide and series.left_out:
+    for doubt in series.doubts:
+        remark(f"note: {doubt}")
+    told = any("--trajectory" in doubt for doubt in series.doubts)
+    if options.trajectory is None and not options.wide and series.left_out and not told:
         remark("note: all rows are one series. If a column tells trajectories apart, name it with --trajectory.")
     if options.columns is not None:
         return
@@ -91,6 +97,23 @@ def _doubts(series: tables.Series, options: Namespace) -> None:
             remark(f"note: column {name!r} grows by {steps[0]:g} in every row. If it is the time, say --time {name}.")
         elif options.trajectory is None and len(steps) > 2 and 0 < np.count_nonzero(steps) < 0.2 * len(steps):
             remark(f"note: column {name!r} rarely changes. If it tells trajectories apart, say --trajectory {name}.")
+
+
+def _require_varying(series: tables.Series) -> None:
+    """Refuse constant columns by their names, with the option that leaves them out."""
+    states = np.concatenate(series.trajectories)
+    varying = np.nanmin(states, axis=0, initial=np.inf) < np.nanmax(states, axis=0, initial=-np.inf)
+    constant, rest = ([n for n, v in zip(series.columns, varying, strict=True) if v == kind] for kind in (False, True))
+    if constant and rest:
+        raise ValueError(
+            f"Expected coordinates that vary, got {', '.join(map(repr, constant))} with one value in all rows. Name the"
+            f" others: --columns {quoted(rest)}."
+        )
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Names as a word of a command."""
+    return shlex.quote(",".join(f'"{name}"' if "," in name else name for name in names))
 
 
 def _summary(process: Any, series: tables.Series, path: Path) -> dict[str, Any]:
@@ -132,7 +155,15 @@ def _normal_score(rows: np.ndarray) -> float:
     return float(-0.5 * log_det)
 
 
-def _text(found: dict[str, Any]) -> str:
+def _report_command(options: Namespace) -> str:
+    """The page about this model and its data, as a command."""
+    words = ["sosmarkov", "report", str(options.output), "--data", str(options.data)]
+    for name in ("columns", "trajectory", "time", "inputs"):
+        words += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
+    return shlex.join([*words, *(["--wide"] if options.wide else []), "-o", "report.html"])
+
+
+def _text(found: dict[str, Any], report: str) -> str:
     chosen, held_out, reference = found["chosen"], found["held_out"], found["reference"]
     kind = f"{chosen.get('basis')}, {chosen.get('size')} functions, {chosen.get('coupling')} coupling"
     pairs = {"learned": f"{kind}; {found['parameters']} numbers in {found['seconds']:.0f} s on {found['device']}"}
@@ -151,4 +182,5 @@ def _text(found: dict[str, Any]) -> str:
     pairs["wrote"] = f"{found['model']} ({found['bytes'] / 1000:.0f} kB)"
     under = f" --inputs {','.join(['0'] * found['inputs'])}" if found["inputs"] else ""
     pairs["next"] = f"sosmarkov propagate {found['model']} --steps 10{under}"
+    pairs["and"] = report
     return facts(pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 import math
 import re
@@ -28,10 +29,10 @@ class Reading(NamedTuple):
 
 
 def names(text: str | None, option: str) -> list[str] | None:
-    """A list like `x,y`."""
+    """A list like `x,y`; a name with a comma stands in quotes, `"a, b",y`."""
     if text is None:
         return None
-    found = [name.strip() for name in text.split(",")]
+    found = [name.strip() for name in next(csv.reader([text.replace("\n", " ")], skipinitialspace=True), [""])]
     if not all(found) or len(set(found)) != len(found):
         raise UsageError(f"Expected {option} as different names like x,y, got {text!r}.")
     return found

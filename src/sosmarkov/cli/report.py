@@ -6,9 +6,11 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sosmarkov.cli import models, tables
 from sosmarkov.cli.options import names
-from sosmarkov.cli.output import say
+from sosmarkov.cli.output import remark, say
 
 
 def run(options: Namespace) -> None:
@@ -25,11 +27,20 @@ def run(options: Namespace) -> None:
             inputs=names(options.inputs, "--inputs"),
             wide=options.wide,
         )
-        data, inputs = series.trajectories, series.inputs
+        data, inputs = _whole(series.trajectories), series.inputs
         if data[0].shape[1] != process.dim:
             raise ValueError(f"Expected {process.dim} columns, {', '.join(process.columns)}, got {data[0].shape[1]}.")
     write(process, options.output, data, inputs)
     say(f"wrote {options.output} ({options.output.stat().st_size / 1000:.0f} kB): open it in a browser")
+
+
+def _whole(trajectories: list[np.ndarray]) -> list[np.ndarray]:
+    """Rows known in part as gaps: a belief over all coordinates cannot be held against them."""
+    gaps = [np.any(np.isnan(part), axis=1) for part in trajectories]
+    partly = sum(int(np.sum(~np.isnan(part[gap]).all(axis=1))) for part, gap in zip(trajectories, gaps, strict=True))
+    if partly:
+        remark(f"note: {partly} rows with some cells empty count as gaps.")
+    return [np.where(gap[:, None], np.nan, part) for part, gap in zip(trajectories, gaps, strict=True)]
 
 
 def write(process: Any, path: Path, data: Any, inputs: Any = None) -> None:

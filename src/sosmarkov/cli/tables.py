@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sosmarkov.cli.doubts import about_left_out
 from sosmarkov.cli.options import UsageError
 from sosmarkov.cli.wide import from_wide
 from sosmarkov.learning.frames import ArrowColumns, Columns, arrange, chosen
@@ -20,6 +21,8 @@ _TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _PARQUET = (".parquet", ".pq")
 READABLE = (*_TEXT, *_PARQUET, ".npz", ".npy")
 WRITABLE = (".csv", *_PARQUET, ".npz")
+# Cells that other tools write where there is nothing, beside pyarrow's own (empty, NA, N/A, NaN, null, ...).
+_MISSING = ("-", "--", "?", ".", "none", "None", "missing", "#VALUE!", "#DIV/0!")
 
 
 class Series(NamedTuple):
@@ -32,6 +35,7 @@ class Series(NamedTuple):
         labels: What the file calls each trajectory; None where there is one, or they have no names.
         times: The time of each row of each trajectory, where the file has times.
         left_out: Columns that were not asked for or hold no numbers.
+        doubts: What in the other columns looks as if it was meant, a sentence each.
     """
 
     trajectories: list[np.ndarray]
@@ -40,6 +44,7 @@ class Series(NamedTuple):
     labels: list[Any] | None = None
     times: list[np.ndarray] | None = None
     left_out: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -146,7 +151,8 @@ def _from_rows(
         states, given = [part[:, :dim] for part in states], [part[:-1, dim:] for part in states]
     used = {*names, *(inputs or ()), trajectory, time}
     rest = tuple(name for name in table.names if name not in used)
-    return Series(states, tuple(names), given, found.labels, found.times, rest)
+    doubts = about_left_out(table, rest, trajectory, time) if columns is None else ()
+    return Series(states, tuple(names), given, found.labels, found.times, rest, doubts)
 
 
 def _from_arrays(
@@ -239,7 +245,11 @@ def _text(path: Path) -> Any:
             path,
             read_options=pyarrow.csv.ReadOptions(block_size=size),
             parse_options=pyarrow.csv.ParseOptions(delimiter=separator),
-            convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True, decimal_point=_point(head, separator)),
+            convert_options=pyarrow.csv.ConvertOptions(
+                strings_can_be_null=True,
+                null_values=[*pyarrow.csv.ConvertOptions().null_values, *_MISSING],
+                decimal_point=_point(head, separator),
+            ),
         )
         names = [name.strip() for name in table.column_names]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError, zlib.error) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -159,7 +160,9 @@ def chosen(table: Columns, columns: Sequence[str] | None, others: set[str | None
     wanted = {*(columns or ()), *others} - {None}
     missing = [name for name in wanted if name not in table.names]
     if missing:
-        raise ValueError(f"Expected columns among {table.names}, got {sorted(map(str, missing))}.")
+        close = [_nearest(str(name), table.names) for name in sorted(map(str, missing))]
+        guess = f" Did you mean {', '.join(map(repr, close))}?" if all(close) else ""
+        raise ValueError(f"Expected columns among {table.names}, got {sorted(map(str, missing))}.{guess}")
     asked = set(table.names) if columns is None else wanted
     twice = sorted({name for name in table.names if table.names.count(name) > 1} & asked)
     if twice:
@@ -173,6 +176,14 @@ def chosen(table: Columns, columns: Sequence[str] | None, others: set[str | None
     if not found:
         raise ValueError(f"Expected at least one numeric column, got {table.names}.")
     return found
+
+
+def _nearest(word: str, names: Sequence[str]) -> str | None:
+    """The name that was likely meant, capitals and units aside; None where nothing is close."""
+    plain = {name.lower(): name for name in names}
+    begun = [name for low, name in plain.items() if word and low.startswith(word.lower())]
+    close = difflib.get_close_matches(word.lower(), list(plain), n=1)
+    return begun[0] if len(begun) == 1 else plain[close[0]] if close else None
 
 
 def arrange(table: Columns, columns: Sequence[str], *, trajectory: str | None, time: str | None) -> Arranged:

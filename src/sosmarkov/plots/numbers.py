@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from sosmarkov import checks
-from sosmarkov.belief import Belief, KnownState
-from sosmarkov.belief.product import DensityBelief
+from sosmarkov.bases import FullGaussianBasis
+from sosmarkov.bases.full_sum import sum_at
+from sosmarkov.belief import Belief, KnownState, ProductBelief
+from sosmarkov.belief.product import DensityBelief, MarginalBelief
+from sosmarkov.transforms import to_model
 
 # A window reaches from one of these quantiles to the other, and a quarter of that further on either side: heavy
 # tails would leave the rest too small to see.
@@ -54,6 +60,43 @@ def density(belief: Any, points: np.ndarray) -> np.ndarray:
 def density_on(belief: Any, axes: Sequence[np.ndarray]) -> np.ndarray:
     """P on the grid of one or two axes; rows are the second axis, as pictures have them."""
     return density(belief, np.stack(np.meshgrid(*axes), axis=-1))
+
+
+def densities_on(beliefs: Sequence[Belief], pair: Sequence[int], axes: Sequence[np.ndarray]) -> np.ndarray:
+    """Marginal densities of several beliefs on one grid, shape (K, rows, columns).
+
+    Beliefs of one process differ in the weights of the same Gaussians, so that these are evaluated once for all.
+    """
+    alike = [k for k, belief in enumerate(beliefs) if _same_terms(belief, beliefs[-1])]
+    found = [None if k in alike else density_on(part_of(belief, pair), axes) for k, belief in enumerate(beliefs)]
+    if alike:
+        shared: Any = part_of(beliefs[-1], pair)
+        weights = jnp.stack([beliefs[k].expansion().weights.reshape(-1) for k in alike])  # type: ignore[attr-defined]
+        points = np.stack(np.meshgrid(*axes), axis=-1)
+        values = np.asarray(_with_weights(shared.anonymous(), weights, points.reshape(-1, len(axes))))
+        for k, row in zip(alike, values, strict=True):
+            found[k] = row.reshape(points.shape[:-1])
+    return np.stack(found)  # type: ignore[arg-type]
+
+
+def _same_terms(belief: Belief, other: Belief) -> bool:
+    """Whether marginals of two beliefs are sums of the same full Gaussians, in model coordinates."""
+    if not (isinstance(belief, ProductBelief) and isinstance(other, ProductBelief) and belief.dim > 2):
+        return False
+    full = isinstance(belief.basis, FullGaussianBasis) and belief.transform.coordinatewise
+    mine, theirs = ((one.g.basis, one.h.basis, one.transform) for one in (belief, other))
+    return full and bool(eqx.tree_equal(mine, theirs))
+
+
+@eqx.filter_jit
+def _with_weights(marginal: MarginalBelief, weights: Array, x: Array) -> Array:
+    """The density of `marginal` with other weights of its terms, each a row; NaN where rounding leaves no digit."""
+    left = marginal.sum.left
+    theta = left.theta._replace(offset=left.theta.offset + left.log_scale)
+    y, log_det = to_model(marginal.transform, x)
+    sums = jax.vmap(lambda row: sum_at(theta, row, y))(weights)
+    lost = ~(sums.value > 4.0 * jnp.finfo(y.dtype).eps * sums.size)
+    return jnp.where(lost, jnp.nan, sums.value * jnp.exp(sums.log_scale + log_det))
 
 
 def quantiles(beliefs: Sequence[Belief], shares: Sequence[float], coordinates: Sequence[int]) -> np.ndarray:

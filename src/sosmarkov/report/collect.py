@@ -234,12 +234,7 @@ def _pictures(beliefs: list[Belief], low: np.ndarray, high: np.ndarray, notes: l
     least, most = _SIDES
     side = int(np.clip(np.sqrt(_CELLS / (len(pairs) * len(beliefs))), least, most))
     axes = [numbers.axis_between(*ends, side) for ends in zip(low, high, strict=True)]
-    values = np.stack(
-        [
-            np.stack([numbers.density_on(numbers.part_of(belief, pair), [axes[c] for c in pair]) for belief in beliefs])
-            for pair in pairs
-        ]
-    )
+    values = np.stack([numbers.densities_on(beliefs, pair, [axes[c] for c in pair]) for pair in pairs])
     lost = int(np.isnan(values).sum())
     if lost:
         notes.append(f"{lost} of {values.size} cells are blank: rounding leaves no digit of their density.")
