@@ -79,7 +79,7 @@ def draw_cost(systems: list[System], path: Path, name: str) -> None:
     """Gap to the limit over the first steps against parameters, and against seconds."""
     from matplotlib import pyplot as plt
 
-    shown = [s for s in systems if s.limit is not None and sum(early_gap(r) is not None for r in s.rows) > 2]
+    shown = [s for s in systems if sum(early_gap(r) is not None for r in s.rows) > 2]
     shown = [s for s in shown if not s.name.endswith(("-wide", "-full"))]
     down = 1 if len(shown) < 3 else 2
     across = -(-len(shown) // down)
