@@ -123,7 +123,8 @@ def collect(results: Path, learning: Path | None) -> list[System]:
         rows = _ordered(name, _rows(name, records, limit)) + [_learned(name, content) for content in stored]
         blown = next((r["blown_up"][1:] for r in records if "blown_up" in r), None)
         blown = blown or next((c["members"][0]["blown_up"][1:] for c in stored if "members" in c), [])
-        system = System(name, title, _profile(folder), _sizes(records), blown, limit, rows, absent_rows(name))
+        absent = {row: why for row, why in absent_rows(name).items() if row not in {r.title for r in rows}}
+        system = System(name, title, _profile(folder), _sizes(records), blown, limit, rows, absent)
         found.append(system if limit is not None else replace(system, rows=_against_bound(rows, system.bound)))
     return found
 
