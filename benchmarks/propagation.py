@@ -1,9 +1,9 @@
 """Seconds to p(x_1), ..., p(x_13) of the cart-pole: a process, and particles of a flow with a mixture at every k.
 
 Both are timed in one run, in turn, after a first call that compiles. The process has the size and the form that `fit`
-chooses for this system, and random numbers: it takes as long whatever it learned. The flow has the size of the baseline and
-is not trained either: its particles stay close to normal, so that few components are fitted to them, which takes less
-time than what a trained flow gives. `--quick` takes small ones.
+chooses for this system, and random numbers: it takes as long whatever it learned. The flow has the size of the
+baseline and is not trained either: its particles stay close to normal, so that few components are fitted to them,
+which takes less time than what a trained flow gives. `--quick` takes small ones.
 """
 
 from __future__ import annotations

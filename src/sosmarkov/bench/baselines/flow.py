@@ -90,7 +90,7 @@ class FlowTrainer(Trainer[Flows]):
             nn_depth=self.depth,
         )
 
-    def _flows(self, keys: PRNGKeyArray, y: Array, condition: Array | None) -> tuple[list[Any], list[int]]:
+    def _flows(self, keys: Array, y: Array, condition: Array | None) -> tuple[list[Any], list[int]]:
         """One flow a key, and the epochs each was trained for."""
         made, later = jnp.swapaxes(jax.vmap(jax.random.split)(keys), 0, 1)
         flow = eqx.filter_vmap(lambda key: self.make(key, y.shape[1], condition is not None))(made)
@@ -123,7 +123,7 @@ def _epoch(
     fixed: Any,
     pairs: tuple[Array, Array | None],
     order: Array,
-    keys: PRNGKeyArray,
+    keys: Array,
     optimiser: optax.GradientTransformation,
     batch: int,
     held_out: int,

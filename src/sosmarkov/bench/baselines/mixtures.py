@@ -128,7 +128,7 @@ def _em(
 ) -> tuple[Array, Array, Array]:
     d = means.shape[1]
 
-    def once(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def once(_: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         weights, means, covariances = state
         factors = jnp.linalg.cholesky(covariances)
         whiten = jnp.linalg.inv(factors)
