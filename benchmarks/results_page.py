@@ -191,7 +191,8 @@ None of this touches the idea: the form propagates exactly, and what this librar
 """
 
 STORY_END = """
-Times are of shared machines with and without a GPU, and say no more than orders of magnitude.
+Times are of shared machines with and without a GPU, and say no more than orders of magnitude. Below, gaps of dubins are
+to the mixture bound.
 
 ![gap to the limit against parameters](images/parameters.png)
 

@@ -106,7 +106,7 @@ def fit_large_mixture(x: np.ndarray, components: int, seed: int, rounds: int) ->
     y = x[np.random.default_rng(seed).permutation(len(x))] / scale
     y = y[: len(y) // _BLOCK * _BLOCK] if len(y) > _BLOCK else y
     few = y[: 50 * components]
-    labels = KMeans(components, n_init=1, random_state=seed).fit(few).labels_
+    labels = np.asarray(KMeans(components, n_init=1, random_state=seed).fit_predict(few))
     d = y.shape[1]
     counts = np.bincount(labels, minlength=components)
     means = np.stack([few[labels == c].mean(0) for c in range(components)])
@@ -141,8 +141,8 @@ def _em(
             second = jnp.einsum("nc,ni,nj->cij", shares, x, x)
             return (sums[0] + shares.sum(0), sums[1] + shares.T @ x, sums[2] + second), None
 
-        start = tuple(jnp.zeros_like(part) for part in state)
-        (total, first, second), _ = lax.scan(add, start, blocks)
+        start = jnp.zeros_like(weights), jnp.zeros_like(means), jnp.zeros_like(covariances)
+        total, first, second = lax.scan(add, start, blocks)[0]
         # A component that lost all its states stays where it was, with no weight.
         safe = jnp.where(total > 0, total, 1.0)
         mean = jnp.where((total > 0)[:, None], first / safe[:, None], means)
