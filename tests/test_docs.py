@@ -126,6 +126,14 @@ def test_the_stream_of_readings_gives_the_evidence_of_the_batch(tmp_path):
     assert np.all(np.isfinite(found["stream"]["mean"]))
 
 
+def test_propagation_is_timed_beside_a_flow(tmp_path):
+    pytest.importorskip("flowjax")
+    found = run_benchmark("propagation", ["--quick", "--out", str(tmp_path / "propagation.json")])
+    assert list(found["seconds"]) == ["sosmarkov", "flow, 50 particles, mixture"]
+    assert all(value > 0 for values in found["seconds"].values() for value in values)
+    assert json.loads((tmp_path / "propagation.json").read_text())["ratio"] == found["ratio"]
+
+
 def test_the_comparison_with_kalman_runs_at_small_size(tmp_path):
     out = ["--out", str(tmp_path / "kalman.json"), "--figure", str(tmp_path / "kalman.png")]
     # Its data and functions are as many as those of filtering with gaps: what that compiled serves here.

@@ -15,6 +15,10 @@ SMALL = """
 title = "a small one"
 system = "vdp"
 
+[absent]
+"a method in one dimension" = "there are two"
+"a mixture" = "it was run after all"
+
 [profile.quick]
 share = 0.05
 test = 60
@@ -84,7 +88,21 @@ def test_an_experiment_is_run_kept_and_put_on_a_page(home):
     assert f"{limit['lower'][0]:.3f} / {limit['upper'][0]:.3f}" in lines["**limit**, lower / upper"]
     assert "**a method that fails failed:** ValueError" in text
     assert "one that stops: no belief after k = 2" in text
+    assert "- a method in one dimension: not run. There are two." in text
+    assert "run after all" not in text
     assert lines["one that stops"].count("|  |") > 0
+
+
+def test_without_a_limit_gaps_are_to_the_bound(home):
+    text = (home / "experiments" / "small.toml").read_text().replace("limit = { predecessors = 200 }\n", "")
+    bound = '[[row]]\nname = "bound"\ntitle = "a bound"\nmethod = "mixture"\noptions = { components = 1, fresh = 400 }'
+    (home / "experiments" / "small.toml").write_text(f"{text}\n{bound}\nseeds = 1\n")
+    records = runner.run("small", "quick", home / "out", rows=["gaussian", "bound"])
+    page = runner.table(home / "out", None)
+    k1, bound1 = (record["log_likelihood"][1] for record in records)
+    assert "gap to the mixture bound at k =" in page
+    assert f"| one Gaussian per k | {k1 - bound1:.3f} |" in page
+    assert page.count("| a bound |") == 2  # likelihoods and cost; no gap to itself
 
 
 def test_refusals_and_listing(home):

@@ -66,6 +66,15 @@ def test_marginals_over_time_stand_above_the_data(process, data):
     assert axes[0, 0].get_xlim() == axes[1, 1].get_xlim()
 
 
+def test_pairs_have_axes_of_their_own(process):
+    axes = sm.plot_marginals_over_time(process, steps=[1, 2], pairs=[(0, 1), (1, 0)], cells=12)
+    assert axes.shape == (2, 2)
+    first, second = axes[0, 0], axes[1, 0]
+    assert first.get_xlim() == second.get_ylim() != second.get_xlim()
+    assert first.get_xlabel() == second.get_ylabel() != ""
+    assert axes[0, 1].get_ylabel() == ""
+
+
 def test_fans_are_the_quantiles(process, data):
     ax = sm.plot_fan(process, 1, data=data, paths=5, shares=[0.8])
     observed, median = ax.lines[-1].get_ydata(), ax.lines[0].get_ydata()

@@ -146,7 +146,10 @@ def _walk_back(
             x = normals.mean[j] + (after - normals.mean[j + 1]) @ normals.gain[j].T + z @ normals.spread[j].T
             x = x.at[0].set(path[j]) if own else x
             log_w = jax.vmap(partial(weigh, j))(x, after)
-            chosen = jax.random.categorical(pick, log_w, shape=(particles,))
+            # By the inverse distribution function: a draw costs log(particles), not as many numbers as there are.
+            edges = jnp.cumsum(jax.nn.softmax(log_w))
+            u = edges[-1] * jax.random.uniform(pick, (particles,))
+            chosen = jnp.minimum(jnp.searchsorted(edges, u, side="right"), particles - 1)
             chosen = chosen.at[0].set(0) if own else chosen
             return x[chosen], total + jax.nn.logsumexp(log_w) - jnp.log(particles)
 

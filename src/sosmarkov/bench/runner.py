@@ -38,6 +38,11 @@ def titles(name: str) -> list[str]:
     return [row["title"] for row in _read(name)["row"]]
 
 
+def absent(name: str) -> dict[str, str]:
+    """Methods an experiment does without, each with the reason."""
+    return _read(name).get("absent", {})
+
+
 def run(
     name: str,
     profile: str = "quick",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ not finite is shown as such. Figures are means over seeds, after +- their standa
   all k together. These are wall times: on different devices, or where others use the machine, they do not compare.
   *CPU s in all* adds the evaluation of densities at all test states, and its compilation.
 - Baselines learn from no state further out than eight robust deviations (a simulation that blew up); all are scored.
+- Where a system has no limit, *gap* is to the mixture bound: one mixture per k fitted to 200,000 fresh simulated
+  trajectories, which no method is granted. The true belief scores more than it does.
 - Rows marked * were learned by `benchmarks/learning.py`, several members at once.
 """
 
@@ -49,6 +51,7 @@ class Row:
         ours: Whether it is the library itself.
         failed: Messages.
         notes: Such as where a method stopped.
+        bound: Whether it is no method, but a density fitted to more fresh states than any method is granted.
     """
 
     system: str
@@ -66,6 +69,7 @@ class Row:
     ours: bool
     failed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    bound: bool = False
 
     @property
     def seeds(self) -> int:
@@ -75,7 +79,7 @@ class Row:
 
 @dataclass(frozen=True)
 class System:
-    """All that is known of one system."""
+    """All that is known of one system; gaps are to the limit, or to a bound where there is no limit."""
 
     name: str
     title: str
@@ -84,10 +88,22 @@ class System:
     blown_up: list[int]
     limit: dict[str, Any] | None
     rows: list[Row]
+    absent: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def bound(self) -> np.ndarray | None:
+        """Mean log-likelihoods of the bound, shape (K,); None where there is none."""
+        return next((row.values.mean(axis=0) for row in self.rows if row.bound and row.seeds), None)
+
+    @property
+    def against(self) -> str:
+        """What gaps are to."""
+        return "limit" if self.limit is not None else "mixture bound"
 
 
 def collect(results: Path, learning: Path | None) -> list[System]:
     """Systems with results, by name; the full profile where there is one."""
+    from sosmarkov.bench.runner import absent as absent_rows
     from sosmarkov.bench.runner import list_experiments
 
     found = []
@@ -107,8 +123,16 @@ def collect(results: Path, learning: Path | None) -> list[System]:
         rows = _ordered(name, _rows(name, records, limit)) + [_learned(name, content) for content in stored]
         blown = next((r["blown_up"][1:] for r in records if "blown_up" in r), None)
         blown = blown or next((c["members"][0]["blown_up"][1:] for c in stored if "members" in c), [])
-        found.append(System(name, title, _profile(folder), _sizes(records), blown, limit, rows))
+        absent = {row: why for row, why in absent_rows(name).items() if row not in {r.title for r in rows}}
+        system = System(name, title, _profile(folder), _sizes(records), blown, limit, rows, absent)
+        found.append(system if limit is not None else replace(system, rows=_against_bound(rows, system.bound)))
     return found
+
+
+def _against_bound(rows: list[Row], bound: np.ndarray | None) -> list[Row]:
+    if bound is None:
+        return rows
+    return [row if row.bound else replace(row, gaps=row.values - bound[: row.values.shape[1]]) for row in rows]
 
 
 def usable_limit(limit: dict[str, Any]) -> np.ndarray:
@@ -138,7 +162,7 @@ def section(system: System) -> list[str]:
         lines += ["", f"Without states that blew up ({counts}):\n", *_head("log-likelihood at k =", shown)]
         lines += [f"| {row.title} | {_cells(row.inside, shown)} |" for row in rows]
     if any(row.gaps is not None for row in rows):
-        lines += ["", *_head("gap to the limit at k =", shown)]
+        lines += ["", *_head(f"gap to the {system.against} at k =", shown)]
         lines += [f"| {row.title} | {_cells(row.gaps, shown)} |" for row in rows if row.gaps is not None]
     names = ["cost", "mass", "parameters", "training s", "propagation s", "CPU s in all", "peak MB", "device"]
     lines += ["", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
@@ -150,7 +174,8 @@ def section(system: System) -> list[str]:
     ]
     remarks = [f"- {row.title}: {text}" for row in rows for text in row.notes]
     failures = [f"- **{row.title} failed:** {text}" for row in rows for text in row.failed]
-    return [*lines, *([""] if remarks or failures else []), *remarks, *failures]
+    absent = [f"- {title}: not run. {reason[0].upper()}{reason[1:]}." for title, reason in system.absent.items()]
+    return [*lines, *([""] if remarks or failures or absent else []), *remarks, *failures, *absent]
 
 
 def _head(what: str, shown: list[int], *more: str) -> list[str]:
@@ -211,11 +236,17 @@ def _row(name: str, records: list[dict[str, Any]], limit: dict[str, Any] | None)
         propagation=_mean(done, "propagation_seconds"),
         busy=_mean(done, "cpu_seconds") if done and all("cpu_seconds" in record for record in done) else None,
         memory=max((record["peak_memory_mb"] for record in done), default=None),
-        device=first["environment"]["device"],
+        device=first.get("notes", {}).get("trained_on") or first["environment"]["device"],
         ours=first["method"] == "sos",
         failed=tuple(f"{record['failed']} (seed {record['seed']})" for record in records if "failed" in record),
-        notes=tuple(f"no belief {text}" for text in stopped),
+        notes=tuple(f"no belief {text}" for text in stopped) + _together(done),
+        bound=bool(first["options"].get("fresh")),
     )
+
+
+def _together(done: list[dict[str, Any]]) -> tuple[str, ...]:
+    counts = {record["notes"]["seeds_at_once"] for record in done if "seeds_at_once" in record["notes"]}
+    return tuple(f"{count} seeds learned at once in the seconds given" for count in sorted(counts))
 
 
 def _learned(name: str, content: dict[str, Any]) -> Row:

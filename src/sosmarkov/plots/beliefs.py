@@ -29,6 +29,7 @@ def plot_belief(
     window: tuple[ArrayLike, ArrayLike] | None = None,
     cmap: str = "Blues",
     color: str = "tab:blue",
+    cells: int = _SIDE,
 ) -> Any:
     """The density of a belief, or of its marginal: a line over one coordinate, filled contours over two.
 
@@ -40,6 +41,7 @@ def plot_belief(
         window: Lower and upper ends of what is drawn, one number a coordinate; nearly all of the mass where None.
         cmap: Colours of contours.
         color: Of a line.
+        cells: Of the grid that contours are drawn from, along each coordinate.
 
     Returns:
         The Axes drawn on.
@@ -58,7 +60,7 @@ def plot_belief(
         ax.fill_between(x, p, color=color, alpha=0.2, linewidth=0)
         ax.set(xlabel=labels[0], ylabel="density", ylim=(0, None), xlim=(low[0], high[0]))
         return ax
-    axes = [numbers.axis_between(*ends, _SIDE) for ends in zip(low, high, strict=True)]
+    axes = [numbers.axis_between(*ends, cells) for ends in zip(low, high, strict=True)]
     # Where rounding leaves no digit the density is far below the lowest level.
     p = np.nan_to_num(numbers.density_on(part, axes))
     ax.contourf(*axes, p, levels=np.linspace(0.0, p.max(), _LEVELS + 1), cmap=cmap)
@@ -83,6 +85,7 @@ def plot_marginals_over_time(
     names: Sequence[str] | None = None,
     cmap: str = "Blues",
     bins: int = 40,
+    cells: int = _SIDE,
 ) -> np.ndarray:
     """Beliefs at some steps, one a column; observed states below, as densities on the same colours.
 
@@ -96,6 +99,7 @@ def plot_marginals_over_time(
         names: Of all coordinates.
         cmap: Colours.
         bins: Of the data, along each coordinate.
+        cells: Of the beliefs, likewise: fewer where a belief of many functions takes long.
 
     Returns:
         The Axes, shape (rows, len(steps)).
@@ -111,9 +115,9 @@ def plot_marginals_over_time(
     rows = len(pairs) * (1 if states is None else 2)
     if axes is None:
         size = (1.9 * len(steps) + 0.6, 1.9 * rows + 0.3)
-        axes = pyplot().subplots(
-            rows, len(steps), figsize=size, sharex=True, sharey="row", layout="constrained", squeeze=False
-        )[1]
+        # Rows of different pairs have different coordinates below them.
+        shared = {"sharex": len(pairs) == 1, "sharey": "row"}
+        axes = pyplot().subplots(rows, len(steps), figsize=size, layout="constrained", squeeze=False, **shared)[1]
     axes = np.asarray(axes, dtype=object)
     if axes.shape != (rows, len(steps)):
         raise ValueError(f"Expected {rows} x {len(steps)} axes to draw on, got shape {axes.shape}.")
@@ -125,12 +129,17 @@ def plot_marginals_over_time(
         labels = [names[c] for c in pair]
         for column, part in enumerate(parts):
             above = axes[row * rows // len(pairs), column]
-            plot_belief(part, ax=above, names=labels, window=window, cmap=cmap)
+            plot_belief(part, ax=above, names=labels, window=window, cmap=cmap, cells=cells)
             above.set_title(f"k = {steps[column]}", fontsize=10)
             if states is not None:
                 _draw_states(axes[2 * row + 1, column], states, steps[column], pair, window, labels, cmap, bins)
-    for axis in axes.ravel():
-        axis.label_outer()
+    for (row, column), axis in np.ndenumerate(axes):
+        if column > 0:
+            axis.set_ylabel("")
+            axis.tick_params(labelleft=False)
+        if (row + 1) % (rows // len(pairs)):
+            axis.set_xlabel("")
+            axis.tick_params(labelbottom=False)
     return axes
 
 

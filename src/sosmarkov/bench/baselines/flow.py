@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from sosmarkov.learning.mixtures import Mixture
 
 # Component counts tried in turn, until held-out particles say no.
 _COMPONENTS = (1, 2, 5, 10, 20, 35, 50)
-_HELD_OUT = 0.2
+_HELD_OUT, _HELD_OUT_PAIRS = 0.2, 0.1
 
 
 class Flows(NamedTuple):
@@ -58,41 +59,99 @@ class FlowTrainer(Trainer[Flows]):
 
     def train(self, data: TrainingData, seed: int) -> Trained[Flows]:
         """Transitions, then initial states, each with a flow of its own."""
+        return self.train_together(data, [seed])[0]
+
+    def train_together(self, data: TrainingData, seeds: Sequence[int]) -> list[Trained[Flows]]:
+        """The same for several seeds in one program, each with its own start, batches and end."""
         states = np.concatenate([data.x, data.x_next])
         centre, width = states.mean(0), states.std(0)
-        x, x_next, initial = ((part - centre) / width for part in (data.x, data.x_next, data.initial))
-        first, second = jax.random.split(jax.random.key(seed))
-        step, seen = self._flow(first, x_next, x)
-        start, seen_initial = self._flow(second, initial, None)
-        leaves = jax.tree.leaves(eqx.filter((step, start), eqx.is_inexact_array))
-        notes = {"epochs": seen, "epochs_initial": seen_initial}
-        flows = Flows(start, step, jnp.asarray(centre), jnp.asarray(width))
-        return Trained(flows, sum(leaf.size for leaf in leaves), notes)
+        x, x_next, initial = (jnp.asarray((part - centre) / width) for part in (data.x, data.x_next, data.initial))
+        keys = jnp.stack([jax.random.split(jax.random.key(seed)) for seed in seeds])
+        steps, seen = self._flows(keys[:, 0], x_next, x)
+        starts, seen_initial = self._flows(keys[:, 1], initial, None)
+        together = {} if len(seeds) == 1 else {"seeds_at_once": len(seeds)}
+        found = []
+        for start, step, *epochs in zip(starts, steps, seen_initial, seen, strict=True):
+            flows = Flows(start, step, jnp.asarray(centre), jnp.asarray(width))
+            leaves = jax.tree.leaves(eqx.filter((step, start), eqx.is_inexact_array))
+            notes = {"epochs": epochs[1], "epochs_initial": epochs[0]} | together
+            found.append(Trained(flows, sum(leaf.size for leaf in leaves), notes))
+        return found
 
-    def _flow(self, key: PRNGKeyArray, y: np.ndarray, condition: np.ndarray | None) -> tuple[Any, int]:
-        distributions, flows, training = _flowjax()
-        make, fit = jax.random.split(key)
-        d = y.shape[1]
-        flow = flows.masked_autoregressive_flow(
-            make,
+    def make(self, key: PRNGKeyArray, d: int, conditional: bool) -> Any:
+        """A flow before training, with the truth's shapes."""
+        distributions, flows = _flowjax()
+        return flows.masked_autoregressive_flow(
+            key,
             base_dist=distributions.Normal(jnp.zeros(d)),
-            cond_dim=None if condition is None else d,
+            cond_dim=d if conditional else None,
             flow_layers=self.layers,
             nn_width=self.hidden,
             nn_depth=self.depth,
         )
-        flow, losses = training.fit_to_data(
-            fit,
-            flow,
-            (y,) if condition is None else (y, condition),
-            optimizer=_adam(self.learning_rate),
-            max_epochs=self.epochs,
-            max_patience=self.patience,
-            # The held-out tenth has to fill a batch, or nothing would be held out.
-            batch_size=min(self.batch_size, len(y) // 10),
-            show_progress=False,
-        )
-        return flow, len(losses["val"])
+
+    def _flows(self, keys: Array, y: Array, condition: Array | None) -> tuple[list[Any], list[int]]:
+        """One flow a key, and the epochs each was trained for."""
+        made, later = jnp.swapaxes(jax.vmap(jax.random.split)(keys), 0, 1)
+        flow = eqx.filter_vmap(lambda key: self.make(key, y.shape[1], condition is not None))(made)
+        # The held-out tenth has to fill a batch, or nothing would be held out.
+        batch, held_out = min(self.batch_size, len(y) // 10), round(_HELD_OUT_PAIRS * len(y))
+        order = jax.vmap(lambda key: jax.random.permutation(key, len(y)))(later)
+        learned, fixed = eqx.partition(flow, eqx.is_inexact_array, is_leaf=_is_fixed)
+        optimiser = _adam(self.learning_rate)
+        state = learned, eqx.filter_vmap(optimiser.init)(learned)
+        best, best_loss, waited = learned, np.full(len(keys), np.inf), np.zeros(len(keys), int)
+        epochs = np.zeros(len(keys), int)
+        for number in range(self.epochs):
+            now = jax.vmap(lambda key, i=number: jax.random.fold_in(key, i))(later)
+            state, loss = _epoch(state, fixed, (y, condition), order, now, optimiser, batch, held_out)
+            running = waited <= self.patience
+            better = running & (np.asarray(loss) < best_loss)
+            best, best_loss = _choose(jnp.asarray(better), state[0], best), np.where(better, loss, best_loss)
+            epochs, waited = epochs + running, np.where(better, 0, waited + 1)
+            if np.all(waited > self.patience):
+                break
+        trained = eqx.combine(best, fixed)
+        return [
+            jax.tree.map(lambda leaf, i=i: leaf[i] if eqx.is_array(leaf) else leaf, trained) for i in range(len(keys))
+        ], epochs.tolist()
+
+
+@eqx.filter_jit
+def _epoch(
+    state: tuple[Any, Any],
+    fixed: Any,
+    pairs: tuple[Array, Array | None],
+    order: Array,
+    keys: Array,
+    optimiser: optax.GradientTransformation,
+    batch: int,
+    held_out: int,
+) -> tuple[tuple[Any, Any], Array]:
+    """Every training pair once, but what does not fill a batch; then the loss on held-out pairs. All seeds at once."""
+
+    def loss(learned: Any, fixed: Any, rows: Array) -> Array:
+        y, condition = (None if part is None else part[rows] for part in pairs)
+        return -jnp.mean(_unwrap(eqx.combine(learned, fixed)).log_prob(y, condition))
+
+    def one(state: tuple[Any, Any], fixed: Any, order: Array, key: PRNGKeyArray) -> tuple[tuple[Any, Any], Array]:
+        def step(state: tuple[Any, Any], rows: Array) -> tuple[tuple[Any, Any], None]:
+            learned, moments = state
+            updates, moments = optimiser.update(jax.grad(loss)(learned, fixed, rows), moments)
+            return (eqx.apply_updates(learned, updates), moments), None
+
+        rows = jax.random.permutation(key, order[held_out:])
+        rows = rows[: len(rows) // batch * batch].reshape(-1, batch)
+        state, _ = lax.scan(step, state, rows)
+        return state, loss(state[0], fixed, order[:held_out])
+
+    return eqx.filter_vmap(one)(state, fixed, order, keys)
+
+
+@eqx.filter_jit
+def _choose(better: Array, new: Any, old: Any) -> Any:
+    """Leaf by leaf the new values of the seeds that got better."""
+    return jax.tree.map(lambda a, b: jnp.where(better.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
 
 
 @dataclass(frozen=True)
@@ -174,15 +233,27 @@ def kernel_estimate(x: np.ndarray, seed: int) -> Mixture:
 
 @cache
 def _adam(learning_rate: float) -> optax.GradientTransformation:
-    # The same object for every seed: flowjax compiles a step for each that it is given.
+    # The same object for every seed: an epoch is compiled for each that it is given.
     return optax.adam(learning_rate)
 
 
-def _flowjax() -> tuple[Any, Any, Any]:
+def _flowjax() -> tuple[Any, Any]:
     try:
-        from flowjax import distributions, flows, train
+        from flowjax import distributions, flows
     except ImportError as error:
         raise ImportError(
             "Expected flowjax for the flow baseline, which is not installed. Run: pip install 'sosmarkov[bench]'."
         ) from error
-    return distributions, flows, train
+    return distributions, flows
+
+
+def _is_fixed(leaf: Any) -> bool:
+    import paramax  # what flowjax marks fixed and constrained parameters with
+
+    return isinstance(leaf, paramax.NonTrainable)
+
+
+def _unwrap(flow: Any) -> Any:
+    import paramax
+
+    return paramax.unwrap(flow)

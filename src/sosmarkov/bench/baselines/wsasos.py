@@ -54,7 +54,9 @@ class WSASOS(Stepped):
 def split(step: StepModel, mixture: Mixture, directions: Array) -> Mixture:
     """Twice the components, with the same mean and covariance in pairs."""
     weights, means, covariances = mixture
-    away = _APART * in_blocks(partial(_most_nonlinear, step, directions), means, covariances)
+    # Second derivatives take memory in proportion to the square of the dimension.
+    block = max(1, min(64, 2_048 // means.shape[1] ** 2))
+    away = _APART * in_blocks(partial(_most_nonlinear, step, directions), means, covariances, block=block)
     rest = covariances - away[:, :, None] * away[:, None, :]
     halves = np.concatenate([0.5 * weights, 0.5 * weights])
     return Mixture(halves, np.concatenate([means - away, means + away]), np.concatenate([rest, rest]))
