@@ -48,7 +48,7 @@ def episodes(count: int, seed: int) -> np.ndarray:
 def draw(process: sm.MarkovProcess, test: np.ndarray, stay: dict[str, np.ndarray], path: Path) -> None:
     """Beliefs over angle and its velocity above episodes of the simulator; how likely the pole stayed up."""
     figure = plt.figure(figsize=(12, 4.6), layout="constrained")
-    left, right = np.ravel(figure.subfigures(1, 2, width_ratios=[2.2, 1]))
+    left, right = figure.subfigures(1, 2, width_ratios=[2.2, 1])  # type: ignore[misc]
     axes = left.subplots(2, 3, sharex="col", sharey="col")
     steps = [2, 5, 8]
     sm.plot_marginals_over_time(process, test[:2000], steps=steps, pairs=[(2, 3)], axes=axes)

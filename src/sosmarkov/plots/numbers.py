@@ -73,7 +73,7 @@ def densities_on(beliefs: Sequence[Belief], pair: Sequence[int], axes: Sequence[
         shared: Any = part_of(beliefs[-1], pair)
         weights = jnp.stack([beliefs[k].expansion().weights.reshape(-1) for k in alike])  # type: ignore[attr-defined]
         points = np.stack(np.meshgrid(*axes), axis=-1)
-        values = np.asarray(_with_weights(shared.anonymous(), weights, points.reshape(-1, len(axes))))
+        values = np.asarray(_with_weights(shared.anonymous(), weights, jnp.asarray(points.reshape(-1, len(axes)))))
         for k, row in zip(alike, values, strict=True):
             found[k] = row.reshape(points.shape[:-1])
     return np.stack(found)  # type: ignore[arg-type]

@@ -106,7 +106,7 @@ def fit_large_mixture(x: np.ndarray, components: int, seed: int, rounds: int) ->
     y = x[np.random.default_rng(seed).permutation(len(x))] / scale
     y = y[: len(y) // _BLOCK * _BLOCK] if len(y) > _BLOCK else y
     few = y[: 50 * components]
-    labels = np.asarray(KMeans(components, n_init=1, random_state=seed).fit_predict(few))
+    labels = np.asarray(KMeans(components, n_init="auto", random_state=seed).fit_predict(few))
     d = y.shape[1]
     counts = np.bincount(labels, minlength=components)
     means = np.stack([few[labels == c].mean(0) for c in range(components)])
