@@ -238,7 +238,8 @@ def _paper_table(systems: dict[str, System], paper: dict[str, Any]) -> list[str]
         if name != "quadcopter" and ours is not None:
             lines.append(_line(name, f"sosmarkov, {ours.seeds} seeds", ours.values.mean(axis=0)[np.array(ks) - 1]))
         if name != "quadcopter" and limit is not None:
-            lines.append(_line(name, "**limit** (upper)", limit[np.array(ks) - 1]))
+            told = "**limit** (upper)" if systems[name].limit else "mixture bound"
+            lines.append(_line(name, told, limit[np.array(ks) - 1]))
         compared = {f"paper's {method}": np.array(values) for method, values in stated.items()}
         if name != "quadcopter" and ours is not None:
             compared["sosmarkov"] = ours.values.mean(axis=0)[np.array(ks) - 1]
