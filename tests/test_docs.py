@@ -13,17 +13,20 @@ from scipy.stats import gaussian_kde
 
 import sosmarkov
 from sosmarkov.cli.demo import demonstrate
-from tables import only_exhaustive
+from tables import EXHAUSTIVE, only_exhaustive
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# A block that takes long, and does what has tests of its own: `make exhaustive` runs it.
+LONG = re.compile(r"^<!-- long -->\n```python\n.*?^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
 def test_python_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # pages may write files
-    code = "\n".join(BLOCK.findall(page.read_text()))
+    text = page.read_text() if EXHAUSTIVE else LONG.sub("", page.read_text())
+    code = "\n".join(BLOCK.findall(text))
     exec(compile(code, str(page), "exec"), {"__name__": "page"})  # noqa: S102
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import oracles
 import sosmarkov as sm
+from tables import EXHAUSTIVE
 
 N, M, RANK, STEPS = 4, 5, 3, 5
 NODES, WEIGHTS = oracles.gauss_legendre(-14.0, 14.0, 12)
@@ -135,7 +136,7 @@ def test_staying_and_reaching_match_a_chain():
     np.testing.assert_allclose(process.reach_probability(*box, STEPS, inputs=inputs), reaches, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["bumps", "network"])
+@pytest.mark.parametrize("kind", ["bumps"] + ["network"] * EXHAUSTIVE)
 def test_gradients_in_the_inputs_match_finite_differences(kind):
     process, inputs = make(kind, d=2, background=1e-3), inputs_for(kind)
     lower, upper = np.array([-1.0, -0.5]), np.array([1.0, 1.5])
