@@ -65,7 +65,7 @@ def density_on(belief: Any, axes: Sequence[np.ndarray]) -> np.ndarray:
 def densities_on(beliefs: Sequence[Belief], pair: Sequence[int], axes: Sequence[np.ndarray]) -> np.ndarray:
     """Marginal densities of several beliefs on one grid, shape (K, rows, columns).
 
-    Beliefs of one process differ in the weights of the same Gaussians, so that these are evaluated once for all.
+    Beliefs of one process differ in the weights of the same Gaussians, so that one program serves all.
     """
     alike = [k for k, belief in enumerate(beliefs) if _same_terms(belief, beliefs[-1])]
     found = [None if k in alike else density_on(part_of(belief, pair), axes) for k, belief in enumerate(beliefs)]
@@ -94,7 +94,7 @@ def _with_weights(marginal: MarginalBelief, weights: Array, x: Array) -> Array:
     left = marginal.sum.left
     theta = left.theta._replace(offset=left.theta.offset + left.log_scale)
     y, log_det = to_model(marginal.transform, x)
-    sums = jax.vmap(lambda row: sum_at(theta, row, y))(weights)
+    sums = jax.lax.map(lambda row: sum_at(theta, row, y), weights)
     lost = ~(sums.value > 4.0 * jnp.finfo(y.dtype).eps * sums.size)
     return jnp.where(lost, jnp.nan, sums.value * jnp.exp(sums.log_scale + log_det))
 
