@@ -240,7 +240,7 @@ def test_what_blew_up_is_kept_from_training_and_not_from_scoring():
 def test_refusals_name_both_sides(data):
     with pytest.raises(ValueError, match="baseline among bernstein.*got 'kalman'"):
         make_baseline("kalman")
-    with pytest.raises(ValueError, match="options of 'mixture' among components, got size"):
+    with pytest.raises(ValueError, match="options of 'mixture' among components, fresh, rounds, got size"):
         make_baseline("mixture", size=3)
     wide = training_data({"transitions": (data.x, data.x_next), "initial": data.initial}, 2)
     with pytest.raises(ValueError, match="additive normal noise"):

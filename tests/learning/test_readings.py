@@ -176,7 +176,7 @@ def test_a_bent_sensor_is_told_from_a_straight_one():
 def fitted():
     _, readings = simulate(150, 16, 0)
     readings[:10, 4:6] = np.nan
-    return sm.fit(observations=readings, dim=2, size=6, steps=200, progress=False), readings
+    return sm.fit(observations=readings, dim=2, size=6, steps=100, progress=False), readings
 
 
 def test_readings_alone_give_the_period_and_nearly_kalmans_evidence(fitted):
