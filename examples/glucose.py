@@ -21,7 +21,7 @@ import scipy.stats
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.records import LinearStep, forecast_scores, glucose, in_blocks, later_states, normal_log_prob
+from sosmarkov.bench.records import LinearStep, glucose, in_blocks, later_states, learn_step, scores_beside
 from sosmarkov.bench.seasonal import block_mean
 
 LAG, STEP, AHEAD = 3, 6, 8
@@ -59,6 +59,18 @@ def draw(process: sm.MarkovProcess, states: np.ndarray, t: np.ndarray, path: Pat
     plots.save(figure, path)
 
 
+def brier_scores(
+    process: sm.MarkovProcess, linear: LinearStep, now: np.ndarray, later: np.ndarray, share: float
+) -> dict[str, float]:
+    """Mean (P(low in an hour) - whether it was)^2, for every fourth forecast; always giving the share is the last."""
+    known = np.isfinite(later[:, HOUR - 1, 1])
+    some, low = now[known][::4], later[known][::4, HOUR - 1, 1] < LOW
+    means, covariances = linear.ahead(some, HOUR)
+    guess = scipy.stats.norm.cdf(LOW, means[:, -1, 1], np.sqrt(covariances[-1, 1, 1]))
+    said = {"process": low_ahead(process, some), "linear step": guess, "its share": np.full(len(some), share)}
+    return {name: float(np.mean((probability - low) ** 2)) for name, probability in said.items()}
+
+
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Learn, forecast, compare, draw; returns scores over the steps ahead."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -75,30 +87,17 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     t = np.arange(len(states) - STEP)
     learned = t[whole[t] & whole[t + STEP] & ~held_out[t] & ~held_out[t + STEP]]
     x, x_next = states[learned], states[learned + STEP]
-    process = sm.fit(
-        transitions=(x, x_next), initial=x, basis="gaussian-full", size=size, steps=steps,
-        objective="transitions", surrogate=False, columns=("before", "now"), progress=False,
-    )  # fmt: skip
+    process = learn_step(x, x_next, size, steps)
     asked = np.arange(0, len(states) - STEP * AHEAD, every)
     asked = asked[whole[asked] & held_out[asked] & held_out[asked + STEP * AHEAD]]
-    later, linear = later_states(states, asked, STEP, AHEAD), LinearStep.fit(x, x_next)
-    scores = {
-        "process": forecast_scores(process, states[asked], later),
-        "linear step": linear.log_prob(states[asked], later),
-        "one Gaussian": np.stack([normal_log_prob(part, x.mean(0), np.cov(x.T, bias=True)) for part in later]),
-    }
+    later = later_states(states, asked, STEP, AHEAD)
+    scores = scores_beside(process, (x, x_next), states[asked], later)
     found: dict[str, Any] = {"pairs": len(x), "forecasts": len(asked), "seconds": process.history.seconds}
     found |= {"parameters": process.parameter_count, "ahead": [f"{0.5 * k:g} h" for k in range(1, AHEAD + 1)]}
     found["scores"] = {name: np.nanmean(score, axis=0).tolist() for name, score in scores.items()}
     _, error = block_mean(scores["process"] - scores["linear step"], asked // WEEK)
     found["standard_error"] = error.tolist()
-    known = np.isfinite(later[:, HOUR - 1, 1])
-    some, low = states[asked][known][::4], later[known][::4, HOUR - 1, 1] < LOW
-    means, covariances = linear.ahead(some, HOUR)
-    guess = scipy.stats.norm.cdf(LOW, means[:, -1, 1], np.sqrt(covariances[-1, 1, 1]))
-    share = np.mean(x_next[:, 1] < LOW)
-    said = {"process": low_ahead(process, some), "linear step": guess, "its share": np.full(len(some), share)}
-    found["brier"] = {name: float(np.mean((probability - low) ** 2)) for name, probability in said.items()}
+    found["brier"] = brier_scores(process, LinearStep.fit(x, x_next), states[asked], later, np.mean(x_next[:, 1] < LOW))
     print(f"learned from {len(x):,} steps in {found['seconds']:.0f} s")
     for name, score in found["scores"].items():
         print(f"{name:<14} " + " ".join(f"{value:>7.3f}" for value in score))

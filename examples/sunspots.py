@@ -20,7 +20,7 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.records import LinearStep, forecast_scores, in_blocks, later_states, normal_log_prob, sunspots
+from sosmarkov.bench.records import in_blocks, later_states, learn_step, scores_beside, sunspots
 from sosmarkov.bench.seasonal import block_mean
 
 HELD_OUT, STEP, AHEAD, CYCLE = 1931, 2, 6, 11
@@ -73,17 +73,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     learned = np.flatnonzero(years < HELD_OUT - STEP)[1:]
     x, x_next = states[learned], states[learned + STEP]
     # A few hundred pairs say all there is: a surrogate would have nothing to add.
-    process = sm.fit(
-        transitions=(x, x_next), initial=x, basis="gaussian-full", size=size, steps=steps,
-        objective="transitions", surrogate=False, columns=("before", "now"), progress=False,
-    )  # fmt: skip
+    process = learn_step(x, x_next, size, steps)
     t = np.flatnonzero(years >= HELD_OUT)[1 : -STEP * AHEAD]
     later = later_states(states, t, STEP, AHEAD)
-    scores = {
-        "process": forecast_scores(process, states[t], later),
-        "linear step": LinearStep.fit(x, x_next).log_prob(states[t], later),
-        "one Gaussian": np.stack([normal_log_prob(part, x.mean(0), np.cov(x.T, bias=True)) for part in later]),
-    }
+    scores = scores_beside(process, (x, x_next), states[t], later)
     found: dict[str, Any] = {"period": period_of(process), "pairs": len(x), "forecasts": len(t)}
     found |= {"seconds": process.history.seconds, "parameters": process.parameter_count}
     found["ahead"] = [f"{STEP * k} years" for k in range(1, AHEAD + 1)]

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from sosmarkov.learning.fit import fit
 from sosmarkov.process import MarkovProcess
 
 _MINUTES = 5
@@ -115,6 +116,28 @@ def _forecast(process: MarkovProcess, x: Array, later: Array) -> Array:
         return jax.lax.map(lambda k: beliefs.at(k + 1).log_prob(at[1][k]), jnp.arange(later.shape[1]))
 
     return jax.lax.map(one, (x, later), batch_size=64)
+
+
+def learn_step(x: np.ndarray, x_next: np.ndarray, size: int, steps: int) -> MarkovProcess:
+    """A process of states (before, now) from pairs (N, 2), by the step itself: forecasts start from a known state."""
+    found = fit(
+        transitions=(x, x_next), initial=x, basis="gaussian-full", size=size, steps=steps, objective="transitions",
+        surrogate=False, columns=("before", "now"), progress=False,
+    )  # fmt: skip
+    assert isinstance(found, MarkovProcess)
+    return found
+
+
+def scores_beside(
+    process: MarkovProcess, pairs: tuple[np.ndarray, np.ndarray], now: np.ndarray, later: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Scores (N, K) of the process, of a linear step, and of one Gaussian, all learned from the same pairs."""
+    x, _ = pairs
+    return {
+        "process": forecast_scores(process, now, later),
+        "linear step": LinearStep.fit(*pairs).log_prob(now, later),
+        "one Gaussian": np.stack([normal_log_prob(part, x.mean(0), np.cov(x.T, bias=True)) for part in later]),
+    }
 
 
 def forecast_scores(process: MarkovProcess, x: np.ndarray, later: np.ndarray) -> np.ndarray:
