@@ -29,6 +29,7 @@ STD = 0.1
 # Up to here hardly any trajectory has run away.
 BOUNDED = 7
 LARGE = {"size": 40, "steps": 4000}
+LINEAR = {"coupling": "linear", "size": 150, "steps": 4000}
 
 
 def simulate(count: int, steps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -102,6 +103,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     fits: dict[str, dict[str, Any]] = {
         "known sensor": {"sensor": sm.GaussianSensor([0], STD)},
         "learned sensor": {},
+        "known sensor, linear": {"sensor": sm.GaussianSensor([0], STD)} | LINEAR,
+        "learned sensor, linear": LINEAR,
         "joint form": {"sensor_size": 16},
     }
     if options.quick:
@@ -117,7 +120,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     for name, settings in fits.items():
         process = sm.fit(x, observations=o, members=1, **settings, seed=options.seed)
         found = filter_scores(process, None, states, readings)
-        chosen = {key: process.history.chosen[key] for key in ("sensor", "size", "rank", "steps")}
+        named = ("sensor", "coupling", "size", "rank", "steps", "surrogate")
+        chosen = {key: value for key, value in process.history.chosen.items() if key in named}
         rows[name] = _row(found, reference, far, process.history.seconds) | {
             "settings": chosen, "parameters": process.parameter_count,
         }  # fmt: skip

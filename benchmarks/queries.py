@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,17 @@ def make_process(family: str, d: int, n: int, seed: int) -> sm.MarkovProcess:
     return sm.MarkovProcess(transition, sm.SquaredForm(psi, np.eye(n)))
 
 
-def median_seconds(function: Callable[[], Any], repeats: int) -> float:
-    """After a first call that compiles."""
-    jax.block_until_ready(function())
-    seconds = []
+def median_seconds(calls: dict[Any, Callable[[], Any]], repeats: int) -> dict[Any, float]:
+    """Of each call, after a first one that compiles; in turn, so that a slow moment of the machine meets them all."""
+    for call in calls.values():
+        jax.block_until_ready(call())
+    seconds: dict[Any, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
-        begin = time.perf_counter()
-        jax.block_until_ready(function())
-        seconds.append(time.perf_counter() - begin)
-    return float(np.median(seconds))
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            jax.block_until_ready(call())
+            seconds[name].append(time.perf_counter() - begin)
+    return {name: float(np.median(found)) for name, found in seconds.items()}
 
 
 def filter_row(family: str, d: int, n: int, repeats: int, seed: int) -> dict[str, Any]:
@@ -66,8 +69,10 @@ def filter_row(family: str, d: int, n: int, repeats: int, seed: int) -> dict[str
         "filter_step": lambda count: filtering.forward(transition, start, readings[:count], sensor),
     }
     row: dict[str, Any] = {"family": family, "d": d, "n": n}
-    for name, run in runs.items():
-        short, long = (median_seconds(lambda count=count, run=run: run(count), repeats) for count in (SHORT, LONG))
+    calls = {(name, count): partial(run, count) for name, run in runs.items() for count in (SHORT, LONG)}
+    seconds = median_seconds(calls, repeats)
+    for name in runs:
+        short, long = seconds[name, SHORT], seconds[name, LONG]
         row[name] = (long - short) / (LONG - SHORT)
         # What is done once a sequence, before its first reading.
         row[f"{name}_before"] = short - SHORT * row[name]
@@ -82,14 +87,14 @@ def marginal_row(family: str, d: int, n: int, repeats: int, seed: int) -> dict[s
     belief = process.propagate(3)[3]
     ask = eqx.filter_jit(lambda belief, grid: belief.marginal([0, 1]).prob(grid))
     return {"family": family, "d": d, "n": n, "grid": [100, 100],
-            "seconds": median_seconds(lambda: ask(belief, grid), min(repeats, 5))}  # fmt: skip
+            "seconds": median_seconds({"grid": lambda: ask(belief, grid)}, min(repeats, 5))["grid"]}  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, seconds instead of minutes")
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=25)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("results/bench_queries.json"))
     options = parser.parse_args(arguments)

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import jax
+import pytest
 from hypothesis import settings
 
 # Nearly all of a test's time is compilation, and nearly all of that LLVM's optimisation: the tests translate the
@@ -33,6 +34,12 @@ if os.environ.get("SOSMARKOV_EXHAUSTIVE") != "1":
 
 settings.register_profile("exact", deadline=None, max_examples=6, derandomize=True)
 settings.load_profile("exact")
+
+
+@pytest.fixture
+def as_users() -> dict[str, str]:
+    """The environment of a process that compiles as users do."""
+    return AS_USERS
 
 
 def pytest_collection_finish():

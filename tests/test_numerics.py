@@ -1,25 +1,27 @@
-"""The vectorised exponential, against mpmath."""
+"""The vectorised exponentials, against mpmath."""
 
 import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
+import pytest
 
-from sosmarkov.numerics import exp
+from sosmarkov.numerics import exp, exp2
 
 
-def test_the_exponential_is_right_to_a_few_units_of_rounding():
+@pytest.mark.parametrize(("function", "base", "least"), [(exp, mpmath.e, -708.0), (exp2, 2, -1021.0)])
+def test_exponentials_are_right_to_a_few_units_of_rounding(function, base, least):
     rng = np.random.default_rng(0)
-    x = np.concatenate([-rng.exponential(20.0, 300), 0.3 * rng.normal(size=200), [-708.0, -1e-300, 0.0, 1.0, 699.0]])
-    found = np.asarray(exp(jnp.asarray(x)))
+    x = np.concatenate([-rng.exponential(20.0, 300), 0.3 * rng.normal(size=200), [least, -1e-300, 0.0, 1.0, 699.0]])
+    found = np.asarray(function(jnp.asarray(x)))
     with mpmath.workdps(40):
-        errors = [
-            float(mpmath.mpf(float(y)) / mpmath.exp(mpmath.mpf(float(at))) - 1) for at, y in zip(x, found, strict=True)
-        ]
+        expected = [mpmath.mpf(base) ** mpmath.mpf(float(at)) for at in x]
+        errors = [float(mpmath.mpf(float(y)) / value - 1) for y, value in zip(found, expected, strict=True)]
     assert np.max(np.abs(errors)) < 2.5 * np.finfo(float).eps
 
 
-def test_the_exponential_vanishes_where_normal_doubles_end_and_has_itself_as_derivative():
-    assert np.all(np.asarray(exp(jnp.asarray([-708.1, -1e6, -jnp.inf]))) == 0.0)
-    slope = jax.grad(exp)(jnp.asarray(-3.0))
-    np.testing.assert_allclose(slope, np.exp(-3.0), rtol=1e-15)
+@pytest.mark.parametrize(("function", "base", "least"), [(exp, np.e, -708.1), (exp2, 2.0, -1021.1)])
+def test_exponentials_vanish_where_normal_doubles_end_and_have_their_derivative(function, base, least):
+    assert np.all(np.asarray(function(jnp.asarray([least, -1e6, -jnp.inf]))) == 0.0)
+    slope = jax.grad(function)(jnp.asarray(-3.0))
+    np.testing.assert_allclose(slope, np.log(base) * base**-3.0, rtol=1e-15)

@@ -72,6 +72,11 @@ class LearnedSensor(eqx.Module):
         """Numbers in a reading."""
         return self.zeta.dim
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one reading."""
+        return (self.dim,)
+
     def check(self, observations: ArrayLike, name: str = "observations") -> Float[Array, ...]:
         """Shape (..., k), NaN for what is missing."""
         array = checks.as_float(observations, name)

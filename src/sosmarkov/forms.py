@@ -24,10 +24,15 @@ from sosmarkov.numerics import Scaled, Signed, log_quadratic, pack, psd_factor
 
 
 class Form(eqx.Module):
-    """A non-negative function on the basis's domain, zero outside."""
+    """A non-negative function on the basis's domain, zero outside.
+
+    After a reading far from where a belief was, or where a coordinate is fixed, functions differ in size by more than
+    doubles do: `log_scale` says by which factors exp(log_scale_i) they are multiplied. None stands for zeros.
+    """
 
     order: ClassVar[int]
     basis: eqx.AbstractVar[Basis]
+    log_scale: eqx.AbstractVar[Float[Array, " n"] | None]
 
     @property
     @abstractmethod
@@ -35,31 +40,58 @@ class Form(eqx.Module):
         """Coefficients over `basis.terms(order)`."""
 
     @abstractmethod
-    def log_value_of(self, f: Signed) -> Float[Array, ""]:
-        """Log of the form from the values of its functions at a point."""
+    def own_log_value_of(self, f: Signed) -> Float[Array, ""]:
+        """`log_value_of` without the form's log_scale."""
 
     @abstractmethod
     def scale(self, log_factor: Array) -> Form:
         """The form times exp(log_factor)."""
 
     @abstractmethod
-    def reweighted(self, basis: Basis, factors: Signed) -> tuple[Form, Float[Array, ""]]:
-        """The form with each function f_i replaced by factor_i f'_i, up to the exponential of the second result."""
+    def times_each(self, factor: Float[Array, " n"]) -> Form:
+        """The form with each function f_i replaced by factor_i f_i, by its coefficients."""
 
-    def sliced(self, fixed: tuple[int, ...], values: Float[Array, " f"]) -> tuple[Form, Float[Array, ""]]:
-        """The form as a function of the other coordinates, up to the exponential of the second result."""
-        return self.reweighted(*self.basis.slice(fixed, values))
+    def on(self, basis: Basis, log_factor: Float[Array, " n"]) -> Form:
+        """The form with each function f_i replaced by exp(log_factor_i) f'_i of another basis."""
+        scale = log_factor if self.log_scale is None else self.log_scale + log_factor
+        return eqx.tree_at(lambda f: (f.basis, f.log_scale), self, (basis, scale), is_leaf=lambda leaf: leaf is None)
 
-    def times_term(self, factor: Terms) -> tuple[Form, Float[Array, ""]]:
+    def shifted(self, log_factor: Float[Array, ""]) -> Form:
+        """The form times exp(log_factor), however large or small that is: coefficients stay as they are."""
+        return self.on(self.basis, jnp.broadcast_to(log_factor / self.order, (self.basis.size,)))
+
+    def folded(self) -> Form:
+        """The same without a log_scale: it goes into the coefficients."""
+        if self.log_scale is None:
+            return self
+        scaled = self.times_each(jnp.exp(self.log_scale))
+        return eqx.tree_at(lambda f: f.log_scale, scaled, None)
+
+    def sliced(self, fixed: tuple[int, ...], values: Float[Array, " f"]) -> Form:
+        """The form as a function of the other coordinates."""
+        basis, factors = self.basis.slice(fixed, values)
+        return self.times_each(factors.sign).on(basis, factors.log_abs)
+
+    def times_term(self, factor: Terms) -> Form:
         """The form times one non-negative term of the family: each function takes its `order`-th root of it."""
         root = Terms(self.basis.power(factor.theta, 1.0 / self.order), factor.log_scale / self.order)
-        basis, log_factor = self.basis.times(root)
-        return self.reweighted(basis, Signed(log_factor, jnp.ones_like(log_factor)))
+        return self.on(*self.basis.times(root))
+
+    @property
+    def single(self) -> Terms:
+        """The functions, scaled."""
+        single = self.basis.terms(1)
+        return single if self.log_scale is None else Terms(single.theta, single.log_scale + self.log_scale)
 
     @property
     def terms(self) -> Terms:
-        """What the form is linear in."""
-        return self.basis.terms(self.order)
+        """What the form is linear in: products of `order` functions."""
+        return self.basis.terms(self.order) if self.log_scale is None else self.basis.products(self.single, self.order)
+
+    def log_value_of(self, f: Signed) -> Float[Array, ""]:
+        """Log of the form from the values of the basis at a point."""
+        scaled = f if self.log_scale is None else Signed(f.log_abs + self.log_scale, f.sign)
+        return self.own_log_value_of(scaled)
 
     def log_value_inside(self, y: Float[Array, " d"]) -> Float[Array, ""]:
         """Log of the form at one point of the domain."""
@@ -95,11 +127,12 @@ class SquaredForm(Form):
     basis: Basis
     matrix: Float[Array, "n n"]
     factor: Float[Array, "n r"]
+    log_scale: Float[Array, " n"] | None
 
     def __init__(self, basis: Basis, factor: ArrayLike | None = None, *, matrix: ArrayLike | None = None):
         if (factor is None) == (matrix is None):
             raise ValueError("Expected either a factor or a matrix of a squared form, got both or neither.")
-        self.basis = basis
+        self.basis, self.log_scale = basis, None
         n = basis.size
         if factor is not None:
             self.factor = checks.parameter(factor, "factor", (n, None))
@@ -131,7 +164,7 @@ class SquaredForm(Form):
         values, log_scale = f.scaled()
         return Scaled(self.factor.T @ values, log_scale)
 
-    def log_value_of(self, f: Signed) -> Float[Array, ""]:
+    def own_log_value_of(self, f: Signed) -> Float[Array, ""]:
         """Log ||F^T f||^2."""
         values, log_scale = f.scaled()
         return log_quadratic(self.matrix, self.factor, values) + 2.0 * log_scale
@@ -140,11 +173,9 @@ class SquaredForm(Form):
         """F exp(log_factor / 2)."""
         return with_matrix(self, self.matrix * jnp.exp(log_factor), self.factor * jnp.exp(0.5 * log_factor))
 
-    def reweighted(self, basis: Basis, factors: Signed) -> tuple[SquaredForm, Float[Array, ""]]:
+    def times_each(self, factor: Float[Array, " n"]) -> SquaredForm:
         """Rows of F times the factors."""
-        values, log_scale = factors.scaled()
-        form = with_matrix(self, values[:, None] * self.matrix * values, values[:, None] * self.factor)
-        return eqx.tree_at(lambda f: f.basis, form, basis), 2.0 * log_scale
+        return with_matrix(self, factor[:, None] * self.matrix * factor, factor[:, None] * self.factor)
 
 
 @jax.jit
@@ -169,10 +200,11 @@ class LinearForm(Form):
 
     basis: Basis
     weights: Float[Array, " n"]
+    log_scale: Float[Array, " n"] | None
 
     def __init__(self, basis: Basis, weights: ArrayLike):
         require_nonnegative(basis)
-        self.basis = basis
+        self.basis, self.log_scale = basis, None
         self.weights = checks.parameter(weights, "weights", (basis.size,))
         if checks.is_concrete(self.weights):
             smallest, largest = float(np.min(self.weights)), float(np.max(self.weights))
@@ -186,7 +218,7 @@ class LinearForm(Form):
         """The weights."""
         return self.weights
 
-    def log_value_of(self, f: Signed) -> Float[Array, ""]:
+    def own_log_value_of(self, f: Signed) -> Float[Array, ""]:
         """Log of c^T f."""
         values, log_scale = f.scaled()
         return jnp.log(self.weights @ values) + log_scale
@@ -195,10 +227,9 @@ class LinearForm(Form):
         """Weights times exp(log_factor)."""
         return eqx.tree_at(lambda f: f.weights, self, self.weights * jnp.exp(log_factor))
 
-    def reweighted(self, basis: Basis, factors: Signed) -> tuple[LinearForm, Float[Array, ""]]:
+    def times_each(self, factor: Float[Array, " n"]) -> LinearForm:
         """Weights times the factors."""
-        values, log_scale = factors.scaled()
-        return eqx.tree_at(lambda f: (f.basis, f.weights), self, (basis, self.weights * values)), log_scale
+        return eqx.tree_at(lambda f: f.weights, self, self.weights * factor)
 
 
 def require_nonnegative(basis: Basis) -> None:
@@ -227,18 +258,23 @@ def _require_semidefinite(matrix: Array, factor: Array) -> None:
 
 def multiplied(form: Form, factor: Form) -> Form:
     """The product of two forms of one kind and family, as a form of that kind over all products of their functions."""
-    require_compatible(("the form", form.basis), ("the factor", factor.basis))
-    if type(form) is not type(factor):
-        raise ValueError(
-            f"Expected a factor of the form's own kind, {type(form).__name__}, got {type(factor).__name__}."
-        )
-    both = form.basis.outer(form.basis.terms(1), factor.basis.terms(1))
+    require_alike(form, factor)
+    both = form.basis.outer(form.single, factor.single)
     both = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), both)
     basis, offset = form.basis.rebuilt(both.theta)
-    scale = jnp.exp(both.log_scale + offset - basis.log_norm())
     if isinstance(form, SquaredForm) and isinstance(factor, SquaredForm):
-        return SquaredForm(basis, scale[:, None] * jnp.kron(form.factor, factor.factor))
-    return LinearForm(basis, scale * jnp.kron(form.coefficients, factor.coefficients))
+        product: Form = SquaredForm(basis, jnp.kron(form.factor, factor.factor))
+    else:
+        product = LinearForm(basis, jnp.kron(form.coefficients, factor.coefficients))
+    return product.on(basis, both.log_scale + offset - basis.log_norm())
+
+
+def require_alike(form: Form, factor: Form) -> None:
+    """Refuse a factor with which a form of this kind has no product of its kind."""
+    if type(form) is not type(factor):
+        got = type(factor).__name__
+        raise ValueError(f"Expected a factor of the form's own kind, {type(form).__name__}, got {got}.")
+    require_compatible(("the form", form.basis), ("the factor", factor.basis))
 
 
 def overlap_table(g: Form, h: Form, lower: Array | None = None, upper: Array | None = None) -> Array:

@@ -28,7 +28,7 @@ from sosmarkov.inference import trajectories as trajectories_
 from sosmarkov.inference.filter import FilterResult, Updated
 from sosmarkov.inference.propagate import Beliefs, belief_from
 from sosmarkov.inference.smooth import SmoothResult
-from sosmarkov.sensors import Sensor
+from sosmarkov.sensors import Sensor, one_reading, readings_in_rows
 from sosmarkov.transforms import Transform
 from sosmarkov.transition import Dynamics, Transition
 
@@ -92,7 +92,8 @@ class MarkovProcess(eqx.Module):
         """The process under one input that stays, shape (e,): an ordinary one, with a long run of its own."""
         if not isinstance(self.transition, DrivenTransition):
             raise ValueError("Expected a process with inputs, got one that was built without.")
-        return MarkovProcess(self.transition.under(u), self.initial, history=self.history, columns=self.columns)
+        parts = {"sensor": self.sensor, "history": self.history, "columns": self.columns}
+        return MarkovProcess(self.transition.under(u), self.initial, **parts)
 
     def with_columns(self, columns: Sequence[str]) -> MarkovProcess:
         """The same process with other names for its coordinates."""
@@ -204,7 +205,7 @@ class MarkovProcess(eqx.Module):
             inputs: As for `propagate`: of the T - 1 steps between T readings.
         """
         sensor = self._sensor(sensor)
-        readings = self._readings(observations, sensor)
+        readings = readings_in_rows(sensor, observations)
         inputs = steps_of(self.transition, inputs, len(readings) - 1)
         if isinstance(sensor, LearnedSensor):
             return emission.filter_emitted(self._steady, self._own_start(initial), readings, sensor)
@@ -223,7 +224,7 @@ class MarkovProcess(eqx.Module):
         Arguments as for `filter`.
         """
         sensor = self._sensor(sensor)
-        readings = self._readings(observations, sensor)
+        readings = readings_in_rows(sensor, observations)
         inputs = steps_of(self.transition, inputs, len(readings) - 1)
         if isinstance(sensor, LearnedSensor):
             return emission.smooth_emitted(self._steady, self._own_start(initial), readings, sensor)
@@ -238,15 +239,15 @@ class MarkovProcess(eqx.Module):
 
     def update(self, belief: Belief, observation: ArrayLike, *, sensor: Sensor) -> Updated:
         """The belief after one reading of its state, and the log of how likely the reading was."""
-        return filtering.update(self._start(belief), sensor.check(observation, "observation"), sensor)
+        return filtering.update(self._start(belief), one_reading(self._sensor(sensor), observation), sensor)
 
-    def advance(self, belief: Start, observation: ArrayLike) -> Updated:
+    def advance(self, belief: Start, observation: ArrayLike, *, u: ArrayLike | None = None) -> Updated:
         """The belief one step later, given what the learned sensor reads there: `predict` and `update` in one."""
         if self.sensor is None:
             raise ValueError("Expected a process with a learned sensor, got none. Use predict, then update.")
         if isinstance(self.sensor, Sensor):
-            return self.update(self.predict(belief), observation, sensor=self.sensor)
-        reading = self.sensor.check(observation, "observation")
+            return self.update(self.predict(belief, u=u), observation, sensor=self.sensor)
+        reading = one_reading(self.sensor, observation)
         return emission.advance(self._steady, self._start(belief), reading, self.sensor)
 
     # --- the long run -----------------------------------------------------------------------------
@@ -356,6 +357,8 @@ class MarkovProcess(eqx.Module):
         found = self.sensor if sensor is None else sensor
         if found is None:
             raise ValueError("Expected a sensor, or a process that learned one (fit with observations), got neither.")
+        if not isinstance(found, Sensor | LearnedSensor):
+            raise ValueError(f"Expected a sensor, such as sm.GaussianSensor([0], 0.1), got {type(found).__name__}.")
         return found
 
     def _own_start(self, initial: Start | None) -> ProductBelief:
@@ -366,12 +369,6 @@ class MarkovProcess(eqx.Module):
                 " another. Start from yours with `process.advance(belief, observation)`."
             )
         return self.initial
-
-    def _readings(self, observations: ArrayLike, sensor: Sensor | LearnedSensor) -> Array:
-        readings = sensor.check(observations)
-        if readings.ndim < 2 or readings.shape[0] == 0:
-            raise ValueError(f"Expected one reading a row, at least one, got an array of shape {readings.shape}.")
-        return readings
 
     def _start(self, initial: Start | None) -> Belief:
         if initial is None:

@@ -40,6 +40,8 @@ def make_envelope(g: Form, h: Form) -> Envelope:
     """Tables that serve any h over the same basis (its coefficients are not read)."""
     basis, left_single = g.basis.envelope()
     _, right_single = h.basis.envelope()
+    if h.log_scale is not None:
+        right_single = Terms(right_single.theta, right_single.log_scale + h.log_scale)
     left, right = basis.products(left_single, g.order), basis.products(right_single, h.order)
     weights = jnp.abs(g.coefficients)
     table = (weights[:, None] * basis.overlap(left, right)).T

@@ -53,9 +53,24 @@ class LinearReading(NamedTuple):
 class Sensor(eqx.Module):
     """p(o | x), known. Readings of a sequence lead with the axis of time; NaN stands for what is missing."""
 
+    @property
     @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of one reading."""
+
     def check(self, observations: ArrayLike, name: str = "observations") -> Float[Array, ...]:
-        """The readings as an array, or a ValueError."""
+        """Readings on leading axes as an array, NaN for what is missing, or a ValueError."""
+        array = checks.as_float(observations, name)
+        # Counted from the front: no reading has as many axes as zero.
+        if array.shape[array.ndim - len(self.shape) :] != self.shape or array.ndim < len(self.shape):
+            raise ValueError(f"Expected {name} with last axes {self.shape}, got an array of shape {array.shape}.")
+        self.require_sound(array, name)
+        return array
+
+    def require_sound(self, array: Float[Array, ...], name: str) -> None:
+        """Refuse infinite readings; of which NaN stands for missing ones."""
+        if checks.is_concrete(array) and np.any(np.isinf(array)):
+            raise ValueError(f"Expected finite readings, or NaN for missing ones, got infinite {name}.")
 
     @abstractmethod
     def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
@@ -75,18 +90,23 @@ class Sensor(eqx.Module):
         return None
 
 
-def _columns(observations: ArrayLike, shape: tuple[int, ...], name: str) -> Array:
-    """Readings with these last axes; NaN allowed, infinite values only where there are two ends."""
-    array = checks.as_float(observations, name)
-    if array.shape[-len(shape) :] != shape:
-        raise ValueError(f"Expected {name} with last axes {shape}, got an array of shape {array.shape}.")
+def one_reading(sensor: Any, observation: ArrayLike) -> Float[Array, ...]:
+    """One reading, or a ValueError."""
+    array = sensor.check(observation, "observation")
+    if array.ndim != len(sensor.shape):
+        raise ValueError(f"Expected one reading of shape {sensor.shape}, got an array of shape {array.shape}.")
     return array
 
 
-def _finite_columns(observations: ArrayLike, count: int, name: str) -> Array:
-    array = _columns(observations, (count,), name)
-    if checks.is_concrete(array) and np.any(np.isinf(array)):
-        raise ValueError(f"Expected finite readings, or NaN for missing ones, got infinite {name}.")
+def readings_in_rows(sensor: Any, observations: ArrayLike) -> Float[Array, "t ..."]:
+    """One or more readings of one sequence, or a ValueError."""
+    array = sensor.check(observations)
+    if array.ndim != 1 + len(sensor.shape) or array.shape[0] == 0:
+        wanted = ", ".join(map(str, ("T", *sensor.shape)))
+        raise ValueError(
+            f"Expected one reading a row, at least one, shape ({wanted}), got an array of shape {array.shape}. Many"
+            " sequences of one length go through `jax.vmap`."
+        )
     return array
 
 
@@ -123,9 +143,10 @@ class GaussianSensor(Sensor):
         if checks.is_concrete(self.gain) and not np.all(np.asarray(self.gain) != 0):
             raise ValueError(f"Expected gains that are not zero, got {self.gain}.")
 
-    def check(self, observations: ArrayLike, name: str = "observations") -> Float[Array, ...]:
-        """Shape (..., k), NaN for what is missing."""
-        return _finite_columns(observations, len(self.coordinates), name)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One number a coordinate."""
+        return (len(self.coordinates),)
 
     def linear(self, basis: Basis, transform: Transform) -> LinearReading:
         """x_c is affine in y."""
@@ -189,9 +210,10 @@ class LinearSensor(Sensor):
         """Standard deviations of the noise."""
         return jnp.exp(self.log_std)
 
-    def check(self, observations: ArrayLike, name: str = "observations") -> Float[Array, ...]:
-        """Shape (..., k), NaN for what is missing."""
-        return _finite_columns(observations, len(self.matrix), name)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One number a row of the matrix."""
+        return (len(self.matrix),)
 
     def linear(self, basis: Basis, transform: Transform) -> LinearReading:
         """A state is affine in y, and so is a reading."""
@@ -235,17 +257,19 @@ class IntervalSensor(Sensor):
             raise ValueError(f"Expected a positive width, got {width}.")
         self.width = None if width is None else float(width)
 
-    def check(self, observations: ArrayLike, name: str = "observations") -> Float[Array, ...]:
-        """Shape (..., k, 2) with lower < upper, or (..., k) for rounded readings; NaN for what is missing."""
-        count = len(self.coordinates)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Two ends a coordinate, or the middle of a rounded reading."""
+        return (len(self.coordinates),) if self.width is not None else (len(self.coordinates), 2)
+
+    def require_sound(self, array: Float[Array, ...], name: str) -> None:
+        """An end may be infinite, a middle not; lower < upper."""
         if self.width is not None:
-            return _columns(observations, (count,), name)
-        array = _columns(observations, (count, 2), name)
-        if checks.is_concrete(array):
+            super().require_sound(array, name)
+        elif checks.is_concrete(array):
             low, high = np.asarray(array)[..., 0], np.asarray(array)[..., 1]
             if np.any(np.isnan(low) != np.isnan(high)) or np.any(low >= high):
                 raise ValueError(f"Expected both ends or none (NaN) and lower < upper in {name}, got others.")
-        return array
 
     def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
         """A box, whole where nothing is read."""
@@ -279,15 +303,24 @@ class MixtureSensor(Sensor):
 
     def __init__(self, sensors: Sequence[Sensor], weights: ArrayLike):
         self.sensors = tuple(sensors)
-        if not self.sensors or any(len(sensor.parts()) > 1 for sensor in self.sensors):
-            raise ValueError("Expected one or more sensors that are no mixtures themselves.")
+        if not self.sensors or not all(isinstance(one, Sensor) and len(one.parts()) == 1 for one in self.sensors):
+            raise ValueError("Expected one or more sensors that are no mixtures themselves, got none or others.")
+        if len({one.shape for one in self.sensors}) > 1:
+            got = [one.shape for one in self.sensors]
+            raise ValueError(f"Expected sensors that take readings of the same shape, got {got}.")
         weights = checks.parameter(weights, "weights", (len(self.sensors),))
         checks.require_positive(weights, "weights")
         self.weights = weights / jnp.sum(weights)
 
-    def check(self, observations: ArrayLike, name: str = "observations") -> Float[Array, ...]:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of each of the sensors."""
+        return self.sensors[0].shape
+
+    def require_sound(self, array: Float[Array, ...], name: str) -> None:
         """As each of the sensors asks."""
-        return [sensor.check(observations, name) for sensor in self.sensors][0]
+        for sensor in self.sensors:
+            sensor.require_sound(array, name)
 
     def parts(self) -> tuple[tuple[Array, Sensor], ...]:
         """The weighted sensors."""
@@ -310,9 +343,17 @@ class FactorSensor(Sensor):
     likelihood: Callable[[Array], Form] = eqx.field(static=True)
     width: int = eqx.field(static=True)
 
-    def check(self, observations: ArrayLike, name: str = "observations") -> Float[Array, ...]:
-        """Shape (..., k); a row with NaN is missing as a whole."""
-        return _columns(observations, (self.width,), name)
+    def __check_init__(self):
+        if not callable(self.likelihood):
+            raise ValueError(
+                f"Expected a function from a reading to a form as likelihood, got {type(self.likelihood).__name__}."
+            )
+        checks.count(self.width, "width", 1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As many numbers as `width` says; a row with NaN is missing as a whole."""
+        return (self.width,)
 
     def missing(self, observation: Array | np.ndarray) -> Array | np.bool_:
         """Whether any of its numbers is NaN."""
@@ -326,6 +367,10 @@ class FactorSensor(Sensor):
 
 def _distinct(coordinates: Sequence[int] | int) -> tuple[int, ...]:
     listed = [coordinates] if isinstance(coordinates, (int, np.integer)) else list(coordinates)
+    whole = [isinstance(index, (int, np.integer)) and not isinstance(index, bool) for index in listed]
+    # A sensor does not know how many coordinates a state has: there is no end to count from.
+    if not all(whole) or min([0, *listed]) < 0:
+        raise ValueError(f"Expected coordinates counted from 0, got {listed}.")
     return checks.coordinates(listed, max([0, *listed]) + 1)
 
 

@@ -205,16 +205,29 @@ def test_streaming_gives_what_the_batch_gives(name):
     np.testing.assert_allclose(belief.mean(), whole.beliefs[-1].mean(), rtol=1e-9, atol=1e-9)
 
 
-def test_a_reading_far_from_every_state_keeps_its_evidence():
-    case = gaussian_line()
-    readings = np.array(case.observations)[:3]
-    readings[1] = 60.0  # the exponential of what each pair of terms says underflows
-    whole = case.process.filter(readings, sensor=case.sensor)
-    belief, log_evidence = case.process.update(whole.predicted[1], readings[1], sensor=case.sensor)
+def in_logarithms(belief, reading, std, nodes):
+    """Log p(o) and E[x | o] by a sum over nodes that only evaluates log-densities: nothing underflows."""
+    log_values = np.asarray(belief.log_prob(nodes[:, None])) - 0.5 * ((reading - nodes) / std) ** 2
+    weights = np.exp(log_values - log_values.max())
+    total = np.log(weights.sum() * (nodes[1] - nodes[0])) + log_values.max()
+    return total - np.log(std * np.sqrt(2 * np.pi)), weights @ nodes / weights.sum()
+
+
+# Functions fill their blocks or do not: 15 pairs in 8 blocks, 120 in 8.
+@pytest.mark.parametrize(("n", "reading"), [(5, 30.0), (5, 100.0), (15, 100.0)])
+def test_a_reading_far_from_every_state_keeps_its_evidence(n, reading):
+    process, sensor = make_process("gaussian", "kraus", 1, seed=3, n=n), sm.GaussianSensor(0, 0.5)
+    whole = process.filter([[0.3], [reading], [0.0]], sensor=sensor)
+    log_evidence, mean = in_logarithms(whole.predicted[1], reading, 0.5, np.linspace(-10.0, 120.0, 130_001))
     np.testing.assert_allclose(whole.log_evidences[1], log_evidence, rtol=1e-11)
-    assert -1e6 < float(log_evidence) < -1e3
-    after = case.process.predict(belief)
-    np.testing.assert_allclose(whole.predicted[2].mean(), after.mean(), rtol=1e-9, atol=1e-9)
+    after = process.update(whole.predicted[1], [reading], sensor=sensor)
+    np.testing.assert_allclose(after.log_evidence, log_evidence, rtol=1e-11)
+    np.testing.assert_allclose(after.belief.mean(), [mean], rtol=1e-9)
+    np.testing.assert_allclose(after.belief.mass(), 1.0, rtol=1e-11)
+    np.testing.assert_allclose(whole.beliefs.means()[1], [mean], rtol=1e-9)
+    drawn = np.asarray(after.belief.sample(jax.random.key(0), 2000))
+    assert abs(drawn.mean() - mean) < 5 * drawn.std() / np.sqrt(2000)
+    np.testing.assert_allclose(process.predict(after.belief).mean(), whole.predicted[2].mean(), rtol=1e-9)
 
 
 def test_drawn_trajectories_follow_the_smoothed_beliefs():
@@ -249,13 +262,12 @@ def test_many_sequences_at_once():
     case = gaussian_line()
     many = jnp.stack([jnp.asarray(case.observations) + shift for shift in (0.0, 0.5, -1.0)])
 
-    @eqx.filter_jit
-    def evidence(observations):
-        return case.process.filter(observations, sensor=case.sensor).log_evidence
-
-    found = jax.vmap(evidence)(many)
-    expected = [float(evidence(one)) for one in many]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    many = many.at[1, 3].set(100.0)  # far off
+    filtered = eqx.filter_jit(lambda observations: case.process.filter(observations, sensor=case.sensor))
+    found = jax.vmap(filtered)(many)
+    assert found.log_evidence.shape == (3,)
+    assert np.all(np.asarray(found.log_evidences)[:, [2, 5]] == 0.0)  # missing
+    np.testing.assert_allclose(found.log_evidence, [float(filtered(one).log_evidence) for one in many], rtol=1e-12)
 
 
 def test_a_known_start_is_filtered_too():
@@ -268,12 +280,36 @@ def test_a_known_start_is_filtered_too():
     np.testing.assert_allclose(result.predicted[1].prob(x), prior, rtol=1e-10)
 
 
-def test_readings_far_from_everything_stay_finite():
-    case = gaussian_line()
-    result = case.process.filter([[0.0], [60.0], [0.0]], sensor=case.sensor)
-    assert np.all(np.isfinite(result.log_evidences))
-    assert float(result.log_evidences[1]) < -100
-    assert np.isfinite(float(result.beliefs[1].mean()[0]))
+def bump(width):
+    """A likelihood that is a form: a normal density to the power of one half, squared."""
+    return sm.FactorSensor(
+        lambda o: sm.SquaredForm(sm.GaussianBasis(o[:1, None], jnp.full((1, 1), width)), jnp.eye(1)), 2
+    )
+
+
+def test_factors_that_are_missing_leave_the_belief_as_it_is():
+    process = make_process("gaussian", "kraus", 1, seed=3)
+    readings = np.array([[0.3, 0.0], [np.nan, 0.0], [0.0, 0.0]])
+    for result in (process.filter(readings, sensor=bump(1.0)), process.smooth(readings, sensor=bump(1.0))):
+        np.testing.assert_allclose(result.beliefs.means(), [one.mean() for one in result.beliefs], rtol=1e-10)
+    filtered = process.filter(readings, sensor=bump(1.0))
+    np.testing.assert_allclose(filtered.beliefs.means()[1], filtered.predicted[1].mean(), rtol=1e-12)
+
+
+def test_a_reading_that_only_one_part_of_a_mixture_can_use():
+    # A factor needs all its numbers, a Gaussian sensor makes do with some: one part says nothing, one does.
+    process = make_process("gaussian", "kraus", 2, seed=3)
+    likelihood = lambda o: sm.SquaredForm(sm.GaussianBasis(o[None], jnp.ones((1, 2))), jnp.eye(1))  # noqa: E731
+    sensor = sm.MixtureSensor([sm.FactorSensor(likelihood, 2), sm.GaussianSensor([0, 1], 0.7)], [0.4, 0.6])
+    belief, reading = process.propagate(1)[1], np.array([0.5, np.nan])
+    after = process.update(belief, reading, sensor=sensor)
+    nodes, weights = oracles.tensor(*oracles.gauss_legendre(-12.0, 12.0, 6, 22), 2)
+    density = np.asarray(belief.prob(nodes)) * (0.4 + 0.6 * normal(reading[0], nodes[:, 0], 0.7))
+    evidence = weights @ density
+    np.testing.assert_allclose(after.log_evidence, np.log(evidence), rtol=1e-10)
+    np.testing.assert_allclose(after.belief.mean(), weights @ (density[:, None] * nodes) / evidence, rtol=1e-9)
+    filtered = process.filter([[np.nan, np.nan], reading], sensor=sensor)
+    np.testing.assert_allclose(filtered.log_evidences[1], np.log(evidence), rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -283,6 +319,18 @@ def test_readings_far_from_everything_stay_finite():
         (lambda p: p.filter([[np.inf]], sensor=sm.GaussianSensor(0, 1.0)), "infinite"),
         (lambda p: p.filter(np.zeros((0, 1)), sensor=sm.GaussianSensor(0, 1.0)), "at least one"),
         (lambda p: p.filter([[0.0]], sensor=sm.GaussianSensor(3, 1.0)), "between 0 and 0"),
+        (lambda p: p.filter(np.zeros((4, 5, 1)), sensor=sm.GaussianSensor(0, 1.0)), r"\(T, 1\).*vmap"),
+        (lambda p: p.filter([[0.0, 1.0]], sensor=sm.IntervalSensor(0)), r"\(T, 1, 2\)"),
+        (lambda p: p.update(p.initial, [[0.0], [1.0]], sensor=sm.GaussianSensor(0, 1.0)), r"one reading of shape \(1,"),
+        (
+            lambda p: p.filter(
+                [[0.0]], sensor=sm.FactorSensor(lambda o: sm.LinearForm(p.transition.psi, jnp.ones(5)), 1)
+            ),
+            "the form's own kind",
+        ),
+        (lambda p: p.filter([[0.5]], sensor=factor().sensor), "same family"),
+        (lambda p: sm.GaussianSensor(-1, 1.0), "counted from 0"),
+        (lambda p: sm.MixtureSensor([sm.GaussianSensor(0, 1.0), sm.IntervalSensor(0)], [0.5, 0.5]), "same shape"),
         (lambda p: sm.GaussianSensor(0, 0.0), "positive"),
         (lambda p: sm.GaussianSensor([0, 0], 1.0), "distinct"),
         (lambda p: sm.GaussianSensor(0, 1.0, gain=0.0), "not zero"),

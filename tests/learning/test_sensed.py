@@ -65,9 +65,51 @@ def test_wrong_observations_are_refused():
         ({"observations": o[:, :-1]}, "one reading for every state"),
         ({"observations": np.where(o > 0, o, np.inf)}, "finite readings"),
         ({"observations": 0.0 * o}, "vary"),
-        ({"observations": o, "coupling": "linear"}, "for: coupling"),
-        ({"observations": o, "inputs": np.zeros((30, 3, 1))}, "for: inputs"),
+        ({"observations": o, "coupling": "linear", "sensor_size": 3}, "coupling 'kraus', no inputs"),
+        ({"observations": o, "sensor": "joint", "inputs": np.ones((30, 3, 1))}, "coupling 'kraus', no inputs"),
+        ({"observations": o, "sensor": "joint", "surrogate": True}, "no surrogate"),
         ({"sensor_size": 3}, "Expected observations"),
     ):
         with pytest.raises(ValueError, match=message):
             sm.fit(x, size=3, progress=False, **options)
+
+
+def simulate_driven(count, steps, seed):
+    """x' = 0.8 x + u + noise, read as 2 x + 0.5 + noise."""
+    rng = np.random.default_rng(seed)
+    u = rng.choice([-0.5, 0.0, 0.5], size=(count, steps, 1))
+    x = [0.7 * rng.normal(size=(count, 1))]
+    for k in range(steps):
+        x.append(0.8 * x[-1] + u[:, k] + 0.4 * rng.normal(size=(count, 1)))
+    x = np.stack(x, axis=1)
+    return x, u, 2.0 * x + 0.5 + 0.6 * rng.normal(size=x.shape)
+
+
+def kalman_driven(readings, u):
+    """Log p(o_0, ..., o_T) from the joint normal distribution of the readings."""
+    steps = len(u)
+    powers = np.tril(0.8 ** (np.arange(steps + 1)[:, None] - np.arange(steps + 1)))
+    noise = np.diag([0.49] + [0.16] * steps)
+    mean = 2.0 * powers @ np.append(0.0, u[:, 0]) + 0.5
+    covariance = 4.0 * powers @ noise @ powers.T + 0.36 * np.eye(steps + 1)
+    return scipy.stats.multivariate_normal(mean, covariance).logpdf(readings[:, 0])
+
+
+def test_a_sensor_is_learned_beside_inputs():
+    x, u, o = simulate_driven(300, 4, 0)
+    process = sm.fit(x, inputs=u, observations=o, size=5, steps=100, surrogate=False, progress=False)
+    np.testing.assert_allclose(np.asarray(process.sensor.matrix), [[2.0]], atol=0.1)
+    new_x, new_u, new_o = simulate_driven(40, 4, 1)
+    evidence = [float(process.filter(one, inputs=way).log_evidence) for one, way in zip(new_o, new_u, strict=True)]
+    expected = [kalman_driven(one, way) for one, way in zip(new_o, new_u, strict=True)]
+    assert abs(np.mean(evidence) - np.mean(expected)) / len(new_o[0]) < 0.1
+    # The wrong inputs are worse: the filter uses them.
+    wrong = [float(process.filter(one, inputs=-way).log_evidence) for one, way in zip(new_o, new_u, strict=True)]
+    assert np.mean(wrong) < np.mean(evidence) - 0.5
+    # One reading after the other, each under its input.
+    belief, total = process.update(process.initial, new_o[0, 0], sensor=process.sensor)
+    for reading, way in zip(new_o[0, 1:], new_u[0], strict=True):
+        belief, log_evidence = process.advance(belief, reading, u=way)
+        total += log_evidence
+    np.testing.assert_allclose(total, evidence[0], rtol=1e-9)
+    assert process.under([0.5]).sensor is process.sensor

@@ -140,6 +140,36 @@ def _block_marginal(right: FullTheta, dropped: int, left: FullTheta) -> FullThet
     return FullTheta(precision, right.mean[:, dropped:] + jnp.stack(solved.by_left, axis=-1), offset)
 
 
+def projected_products(
+    left: FullTheta, right: FullTheta, H: Float[Array, "k d"]
+) -> tuple[Float[Array, "p q k"], Float[Array, "p q k k"]]:
+    """Mean and covariance of H y under every product of a left and a right term, as densities of y."""
+    count, size = _layout(left, right)
+    found = lax.map(partial(_block_projected, right, H), blocks(left, count, size))
+    return jax.tree.map(lambda leaf: leaf.reshape(count * size, *leaf.shape[2:])[: left.offset.shape[0]], found)
+
+
+def _block_projected(right: FullTheta, H: Array, left: FullTheta) -> tuple[Array, Array]:
+    """H (A + B)^{-1} (H^T, A (a - b)) by elimination: every pivot adds its share of the inner products."""
+    system, (k, d) = _system(left, right), H.shape
+    a, vectors = system.matrix, [*([H[i, c] for c in range(d)] for i in range(k)), list(system.by_left)]
+    wanted = [(i, j) for i in range(k) for j in (*range(i + 1), k)]
+    total = dict.fromkeys(wanted, jnp.zeros(()))
+    for c in range(d):
+        inverted = 1.0 / a[c][c]
+        for i, j in wanted:
+            total[i, j] = total[i, j] + vectors[i][c] * vectors[j][c] * inverted
+        for r in range(c + 1, d):
+            share = a[r][c] * inverted
+            for v in vectors:
+                v[r] = v[r] - share * v[c]
+            for j in range(c + 1, r + 1):
+                a[r][j] = a[r][j] - share * a[j][c]
+    mean = jnp.stack([total[i, k] for i in range(k)], axis=-1) + right.mean @ H.T
+    covariance = [jnp.stack([total[max(i, j), min(i, j)] for j in range(k)], axis=-1) for i in range(k)]
+    return mean, jnp.stack(covariance, axis=-2)
+
+
 def _sweep_first(state: _System) -> _System:
     """Sweep the first index out of the matrix and the vectors, and move it to the end."""
     a, *vectors = state

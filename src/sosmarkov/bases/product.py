@@ -107,7 +107,12 @@ class ProductBasis(Basis):
             rest, where = self.restrict(dropped), np.asarray(dropped)
             unscaled = [Terms(self.select(t, dropped).theta, jnp.zeros_like(t.log_scale)) for t in (left, right)]
             low, high = (None if end is None else end[where] for end in (lower, upper))
-            weights = weights * rest.overlap(*unscaled, lower=low, upper=high)
+            log_abs, sign = rest.log_overlap(*unscaled, lower=low, upper=high)
+            # All may be smaller than doubles go, where terms were scaled up to make good for it.
+            top = jnp.max(log_abs)
+            top = lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0.0))
+            weights = weights * sign * jnp.exp(log_abs - top)
+            right = Terms(right.theta, right.log_scale + top)
         return self.select(left, kept), self.select(right, kept), weights
 
     def slice(self, fixed: tuple[int, ...], values: Float[Array, " f"]) -> tuple[Basis, Signed]:

@@ -38,6 +38,14 @@ def mass(sum_: Expansion) -> Float[Array, ""]:
     return jnp.sum(sum_.weights * sum_.basis.overlap(sum_.left, sum_.right, **sum_.box))
 
 
+def log_mass(sum_: Expansion) -> Float[Array, ""]:
+    """The logarithm of the mass, where the mass itself may be none that a double can hold."""
+    log_abs, sign = sum_.basis.log_overlap(sum_.left, sum_.right, **sum_.box)
+    top = lax.stop_gradient(jnp.max(log_abs))
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    return jnp.log(jnp.sum(sum_.weights * sign * jnp.exp(log_abs - top))) + top
+
+
 def mass_between(sum_: Expansion, lower: Float[Array, " d"], upper: Float[Array, " d"]) -> Float[Array, ""]:
     """The integral over what a box shares with the domain and with the sum's own box."""
     low, high = intersection(sum_, lower, upper)

@@ -323,15 +323,15 @@ def _scaled(g: Form, h: Form) -> tuple[Array, Form]:
 
 def normalised(belief: ProductBelief) -> tuple[Float[Array, ""], ProductBelief]:
     """The log of a belief's mass, and the belief divided by it."""
-    log_mass = jnp.log(belief.mass())
-    return log_mass, eqx.tree_at(lambda b: b.h, belief, belief.h.scale(-log_mass))
+    log_mass = integrals.log_mass(belief.expansion())
+    return log_mass, eqx.tree_at(lambda b: b.h, belief, belief.h.shifted(-log_mass))
 
 
 @eqx.filter_jit
 def _conditioned(belief: ProductBelief, fixed: tuple[int, ...], values: Array) -> tuple[Array, ProductBelief]:
     kept = tuple(c for c in range(belief.dim) if c not in fixed)
     at, _ = belief.transform.select(fixed).forward(values)
-    (g, log_g), (h, log_h) = belief.g.sliced(fixed, at), belief.h.sliced(fixed, at)
+    g, h = belief.g.sliced(fixed, at), belief.h.sliced(fixed, at)
     ends = [None if end is None else end[np.asarray(kept)] for end in (belief.lower, belief.upper)]
     sliced = ProductBelief(g=g, h=h, transform=belief.transform.select(kept), lower=ends[0], upper=ends[1])
     log_mass, found = normalised(sliced)
@@ -340,7 +340,7 @@ def _conditioned(belief: ProductBelief, fixed: tuple[int, ...], values: Array) -
     where = np.asarray(fixed)
     inside = jnp.all((at >= ends[0][where]) & (at <= ends[1][where]))
     inside = inside & within(at, *(None if end is None else end[where] for end in (belief.lower, belief.upper)))
-    return jnp.where(inside, log_mass + log_g + log_h, -jnp.inf), found
+    return jnp.where(inside, log_mass, -jnp.inf), found
 
 
 # Values held at once for a block of points: what a cache takes.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -32,21 +34,44 @@ class Updated(NamedTuple):
     log_evidence: Float[Array, ""]
 
 
-class Posteriors(BeliefSequence):
-    """Beliefs after the reading at their own step."""
+class ReadBeliefs(BeliefSequence):
+    """Beliefs that the reading at their own step has updated."""
 
-    predicted: Beliefs
-    sensor: Sensor
-    observations: Float[Array, "t ..."]
+    predicted: eqx.AbstractVar[Beliefs]
+    sensor: eqx.AbstractVar[Sensor]
+    observations: eqx.AbstractVar[Float[Array, "t ..."]]
+
+    @abstractmethod
+    def before(self, k: int | Array) -> Belief:
+        """The belief without the reading."""
 
     def __len__(self) -> int:
         """As many as there are readings."""
         return len(self.predicted)
 
     def at(self, k: int | Array) -> Belief:
-        """The prediction, updated; no reading changes a known state."""
-        prior = self.predicted.at(k)
+        """The belief, updated; no reading changes a known state."""
+        prior = self.before(k)
         return prior if isinstance(prior, KnownState) else update(prior, self.observations[k], self.sensor).belief
+
+    def ask(self, k: int | Array, query: str) -> Array:
+        """A missing reading leaves the belief as it is, whose form another one would change."""
+        missing = self.sensor.missing(self.observations[k])
+        if isinstance(missing, bool | np.bool_) or checks.is_concrete(jnp.asarray(missing)):
+            return super().ask(k, query)
+        return lax.cond(missing, lambda: getattr(self.before(k), query)(), lambda: getattr(self.at(k), query)())
+
+
+class Posteriors(ReadBeliefs):
+    """Beliefs given the readings up to their own step."""
+
+    predicted: Beliefs
+    sensor: Sensor
+    observations: Float[Array, "t ..."]
+
+    def before(self, k: int | Array) -> Belief:
+        """The prediction."""
+        return self.predicted.at(k)
 
 
 class FilterResult(eqx.Module):
@@ -60,22 +85,23 @@ class FilterResult(eqx.Module):
 
     predicted: Beliefs
     beliefs: BeliefSequence
-    log_evidences: Float[Array, " t"]
+    log_evidences: Float[Array, "... t"]
 
     @property
-    def log_evidence(self) -> Float[Array, ""]:
-        """Log p(o_0, ..., o_(T-1))."""
-        return jnp.sum(self.log_evidences)
+    def log_evidence(self) -> Float[Array, ...]:
+        """Log p(o_0, ..., o_(T-1)), of each sequence where many were filtered by `jax.vmap`."""
+        return jnp.sum(self.log_evidences, axis=-1)
 
 
 def update(belief: Belief, observation: Array, sensor: Sensor) -> Updated:
     """Bayes' rule for one reading: p(x | o) is proportional to p(x) l(o | x)."""
-    if checks.is_concrete(observation) and bool(sensor.missing(np.asarray(observation))):
+    skipped = _skipped(sensor, observation)
+    if all(skipped):
         return Updated(belief, jnp.zeros(()))
     if isinstance(belief, KnownState):
         raise ValueError("Expected a belief with a density to update, got a known state: no reading changes it.")
     members = _members(belief)
-    parts, weights, log_evidence = _updated_parts(members, observation, sensor)
+    parts, weights, log_evidence = _updated_parts(members, observation, sensor, skipped)
     require_possible(log_evidence)
     # Outside of the program, so that g and the transform are shared and not copied: the next step knows them again.
     owners = [member for _, member in members for _ in sensor.parts()]
@@ -86,16 +112,24 @@ def update(belief: Belief, observation: Array, sensor: Sensor) -> Updated:
     return Updated(found[0] if len(found) == 1 else MixtureBelief(found, weights), log_evidence)
 
 
+def _skipped(sensor: Sensor, observation: Array) -> tuple[bool, ...]:
+    """Which parts of a sensor the reading says nothing to, as far as its numbers can be looked at."""
+    if not checks.is_concrete(observation):
+        return (False,) * len(sensor.parts())
+    values = np.asarray(observation)
+    return tuple(bool(part.missing(values)) for _, part in sensor.parts())
+
+
 # Plain `jit`: all leaves are arrays, and a stream of readings feels what Equinox's filtering costs.
-@jax.jit
+@partial(jax.jit, static_argnames="skipped")
 def _updated_parts(
-    members: list[tuple[Array, ProductBelief]], observation: Array, sensor: Sensor
+    members: list[tuple[Array, ProductBelief]], observation: Array, sensor: Sensor, skipped: tuple[bool, ...]
 ) -> tuple[list[tuple[Form, Array | None, Array | None]], Array, Array]:
     """The form and the box of every member after every part of the sensor, their weights, and the log-evidence."""
     found, log_weights = [], []
     for log_prior, member in members:
-        for weight, part in sensor.parts():
-            reading = part.reading(observation, member.basis, member.transform)
+        for (weight, part), skip in zip(sensor.parts(), skipped, strict=True):
+            reading = Reading() if skip else part.reading(observation, member.basis, member.transform)
             log_mass, after = _apply(member, reading)
             found.append((after.h, after.lower, after.upper))
             log_weights.append(log_prior + jnp.log(weight) + log_mass)
@@ -113,21 +147,19 @@ def _members(belief: Belief) -> list[tuple[Array, ProductBelief]]:
 
 def _apply(belief: ProductBelief, reading: Reading) -> tuple[Array, ProductBelief]:
     """The log of int p l, and the normalised product."""
-    h, log_factor = times(belief.h, reading)
+    h = times(belief.h, reading)
     lower, upper = belief.lower, belief.upper
     if reading.lower is not None and reading.upper is not None:
         lower = reading.lower if lower is None else jnp.maximum(lower, reading.lower)
         upper = reading.upper if upper is None else jnp.minimum(upper, reading.upper)
-    log_mass, found = normalised(ProductBelief(g=belief.g, h=h, transform=belief.transform, lower=lower, upper=upper))
-    return log_mass + log_factor, found
+    return normalised(ProductBelief(g=belief.g, h=h, transform=belief.transform, lower=lower, upper=upper))
 
 
-def times(h: Form, reading: Reading) -> tuple[Form, Array]:
-    """H l without the reading's box, up to the exponential of the second result."""
-    log_factor = jnp.zeros(())
+def times(h: Form, reading: Reading) -> Form:
+    """H l without the reading's box."""
     if reading.term is not None:
-        h, log_factor = h.times_term(reading.term)
-    return (h if reading.form is None else multiplied(h, reading.form)), log_factor
+        h = h.times_term(reading.term)
+    return h if reading.form is None else multiplied(h, reading.form)
 
 
 def require_possible(log_evidence: Array) -> None:
@@ -135,7 +167,8 @@ def require_possible(log_evidence: Array) -> None:
     if checks.is_concrete(log_evidence) and not np.all(np.asarray(log_evidence) > -np.inf):
         raise ValueError(
             "Expected readings that are possible under the process, got one of probability zero: an interval outside"
-            " of where the process can be. Widen it, or mark the reading as missing (NaN)."
+            " of where the process can be, or a number no double can square. Widen the interval, or mark the reading as"
+            " missing (NaN)."
         )
 
 
@@ -180,10 +213,10 @@ def forward(
 
 def weighed(dynamics: Dynamics, weigher: Weigher, C: Array, observation: Array) -> tuple[Array, Array]:
     """P = int (phi phi^T) l(o_k | .) h_k / p(o_k | before), and log p(o_k | before)."""
-    table = weigher(observation)
-    P = table.values @ C
+    P, log_scale = weigher(observation, C)
     mass = dynamics.g.coefficients @ P
-    return P / mass, jnp.log(mass) + table.log_scale
+    # Without a reading the mass is one but for rounding, which is nobody's evidence.
+    return P / mass, jnp.where(weigher.sensor.missing(observation), 0.0, jnp.log(mass) + log_scale)
 
 
 def first_step(transition: Transition, initial: Belief, observation: Array, sensor: Sensor) -> tuple[Array, Array]:
@@ -194,14 +227,13 @@ def first_step(transition: Transition, initial: Belief, observation: Array, sens
         return first_coefficients(transition, initial), jnp.where(sensor.missing(observation), 0.0, value)
     total, masses = [], []
     for log_prior, member in _members(initial):
-        table = make_weigher(sensor, transition.transform, transition.g, member.h)(observation)
+        weigher = make_weigher(sensor, transition.transform, transition.g, member.h)
         if member.lower is not None:
             raise ValueError(
                 "Expected an initial belief on the whole domain, got one on a box. Use predict and update."
             )
-        P = table.values @ member.h.coefficients
-        mass = transition.g.coefficients @ P
-        total.append(transition.kernel.push(P / mass))
-        masses.append(log_prior + jnp.log(mass) + table.log_scale)
+        P, log_mass = weighed(transition, weigher, member.h.coefficients, observation)
+        total.append(transition.kernel.push(P))
+        masses.append(log_prior + log_mass)
     log_evidence = jax.nn.logsumexp(jnp.stack(masses))
     return jnp.exp(jnp.stack(masses) - log_evidence) @ jnp.stack(total), log_evidence

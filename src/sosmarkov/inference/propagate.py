@@ -122,6 +122,10 @@ class BeliefSequence(eqx.Module, Sequence):
     def at(self, k: int | Array) -> Belief:
         """The belief at one step; a traced k is one after the first."""
 
+    def ask(self, k: int | Array, query: str) -> Array:
+        """What a method of the belief at one step says."""
+        return getattr(self.at(k), query)()
+
     def means(self) -> Float[Array, "t d"]:
         """E[x_k] of every belief, by one program."""
         return _of_each(self, "mean")
@@ -150,8 +154,8 @@ class BeliefSequence(eqx.Module, Sequence):
 @eqx.filter_jit
 def _of_each(beliefs: BeliefSequence, query: str) -> Array:
     """What a method of each belief says; only the first may have a form of its own."""
-    first = getattr(beliefs.at(0), query)()[None]
-    return jnp.concatenate([first, lax.map(lambda k: getattr(beliefs.at(k), query)(), jnp.arange(1, len(beliefs)))])
+    first = beliefs.ask(0, query)[None]
+    return jnp.concatenate([first, lax.map(lambda k: beliefs.ask(k, query), jnp.arange(1, len(beliefs)))])
 
 
 class Beliefs(BeliefSequence):

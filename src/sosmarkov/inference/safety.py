@@ -17,8 +17,8 @@ from sosmarkov.bases import FullGaussianBasis, GaussianBasis
 from sosmarkov.belief import Belief, KnownState, ProductBelief
 from sosmarkov.checks import ArrayLike
 from sosmarkov.forms import Form
+from sosmarkov.inference.normals import project
 from sosmarkov.inference.propagate import first_coefficients, row, some_form
-from sosmarkov.inference.weigh import project
 from sosmarkov.sensors import LinearReading
 from sosmarkov.special import log_normal_between
 from sosmarkov.transition import Dynamics, Transition

@@ -15,7 +15,7 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov import checks, sampling
 from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief
 from sosmarkov.forms import Form
-from sosmarkov.inference.filter import FilterResult, filter_observations, times, update
+from sosmarkov.inference.filter import FilterResult, ReadBeliefs, filter_observations, times
 from sosmarkov.inference.propagate import Beliefs, BeliefSequence, row, some_form
 from sosmarkov.inference.weigh import make_weigher, under
 from sosmarkov.sensors import Sensor
@@ -23,7 +23,7 @@ from sosmarkov.transforms import to_data, to_model
 from sosmarkov.transition import Dynamics, Transition
 
 
-class SmoothedBeliefs(BeliefSequence):
+class SmoothedBeliefs(ReadBeliefs):
     """Beliefs given all readings."""
 
     predicted: Beliefs
@@ -32,17 +32,12 @@ class SmoothedBeliefs(BeliefSequence):
     messages: Float[Array, "t p"]
     inputs: Float[Array, "k e"] | None
 
-    def __len__(self) -> int:
-        """As many as there are readings."""
-        return len(self.predicted)
-
-    def at(self, k: int | Array) -> Belief:
-        """The prediction with what follows in the place of g, updated; no reading changes a known state."""
+    def before(self, k: int | Array) -> Belief:
+        """The prediction with what follows in the place of g; of mass one where no reading is."""
         prior = self.predicted.at(k)
         if isinstance(prior, KnownState):
             return prior
-        seen = _with_message(prior, message_form(self.predicted.transition, self.messages[k]))
-        return update(seen, self.observations[k], self.sensor).belief
+        return _with_message(prior, message_form(self.predicted.transition, self.messages[k]))
 
     def sample(self, key: PRNGKeyArray, count: int) -> Float[Array, "n t d"]:
         """x_0 from its smoothed belief, then x_(k+1) from f(x_k, .) l(o_(k+1) | .) B_(k+1)."""
@@ -68,7 +63,7 @@ class SmoothResult(eqx.Module):
     beliefs: BeliefSequence
 
     @property
-    def log_evidence(self) -> Float[Array, ""]:
+    def log_evidence(self) -> Float[Array, ...]:
         """Log p(o_0, ..., o_(T-1))."""
         return self.filtered.log_evidence
 
@@ -100,12 +95,12 @@ def backward(
     last = transition.g.coefficients
     if observations.shape[0] == 1:
         return last[None]
-    weigher = make_weigher(sensor, transition.transform, transition.g, some_form(transition))
+    weigher = make_weigher(sensor, transition.transform, some_form(transition), transition.g)
 
     def retreat(b: Array, at: tuple[Array, Array, Array | None]) -> tuple[Array, Array]:
         observation, log_evidence, u = at
-        table = weigher(observation)
-        before = transition.at(u).kernel.pull(b @ table.values) * jnp.exp(table.log_scale - log_evidence)
+        M, log_scale = weigher(observation, b)
+        before = transition.at(u).kernel.pull(M) * jnp.exp(log_scale - log_evidence)
         return before, before
 
     _, messages = lax.scan(retreat, last, (observations[1:], log_evidences[1:], inputs), reverse=True)
@@ -118,7 +113,7 @@ def message_form(dynamics: Dynamics, coefficients: Array) -> Form:
     return dynamics.form(dynamics.phi, coefficients)
 
 
-def _with_message(belief: Belief, message: Form) -> Belief:
+def _with_message(belief: Belief, message: Form) -> ProductBelief:
     """H B in the place of h g."""
     if isinstance(belief, MixtureBelief):
         raise ValueError("Expected one belief to start from, got a mixture: smooth from each of its members.")
@@ -159,7 +154,7 @@ def _draw_next(transition: Transition, key: Array, y: Array, B: Form, reading) -
 
     def form(y: Array) -> Form:
         h = transition.form_from(y)
-        return h if reading is None else times(h, reading)[0]
+        return h if reading is None else times(h, reading)
 
     h = transition.form_from(y[0])
     table = B.basis.overlap(B.terms, h.terms) if reading is None else under(B.basis, B.terms, h.terms, reading)

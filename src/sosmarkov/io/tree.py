@@ -17,6 +17,7 @@ from jax import Array
 from jaxtyping import jaxtyped
 
 from sosmarkov.checks import is_concrete
+from sosmarkov.forms import Form
 from sosmarkov.io.registry import ENTRIES, NAMES, Entry, Fields, require, stored_fields
 
 _INFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -54,6 +55,7 @@ class Writer:
     def _object(self, value: Any) -> dict:
         name = NAMES[type(value)]
         entry = ENTRIES[name]
+        value = value.folded() if isinstance(value, Form) else value
         fields = {key: self.encode(part) for key, part in stored_fields(value, entry).items()}
         if not entry.derived:
             return {"class": name, "fields": fields}
@@ -175,7 +177,9 @@ def _named(kind: type) -> str:
 def _bare(kind: type, fields: Fields) -> Any:
     """An object with these fields, as JAX rebuilds one: constructors would compute some of them anew."""
     value = object.__new__(kind)
-    for name, part in fields.items():
+    # What a file does not say, as a form's scale, which is kept in its coefficients, is None.
+    absent = {field.name: None for field in dataclasses.fields(kind)}
+    for name, part in (absent | fields).items():
         object.__setattr__(value, name, part)
     return value
 

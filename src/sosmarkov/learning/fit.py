@@ -146,7 +146,7 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
         data, sensing = settle_latent(observations, weights, given)
     else:
         data = _gather(trajectories, transitions, initial, weights, inputs)
-        sensing = settle_sensing(data, trajectories, observations, weights, given)
+        sensing = settle_sensing(data, trajectories, observations, weights, inputs, given)
     columns = checks.columns(columns, data.x.shape[1])
     given = given if sensing is None else sensing.given(given)
     settings = settle(data, given)

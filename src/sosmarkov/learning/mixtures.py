@@ -23,7 +23,9 @@ from sosmarkov.bases.monomial import MonomialBasis
 from sosmarkov.bases.parametrise import LEAST_EXPONENT
 
 T = TypeVar("T")
-_MOST_POINTS = 6_000
+# Points that a mixture is fitted to: as many as these, and as many for each component.
+_POINTS, _POINTS_EACH = 6_000, 20
+_MANY = 100
 # Families that are spread over the domain: their functions are no bumps one could put on a component.
 SPREAD = ("exponential", "monomial", "fourier")
 # How sharp the sharpest function of a spread start is: of the order of the width of what it has to resolve.
@@ -40,11 +42,13 @@ class Mixture(NamedTuple):
 
     def log_components(self, y: np.ndarray) -> np.ndarray:
         """Log-densities of the components at points of shape (N, d), shape (N, c)."""
-        away = y[:, None] - self.means
         if self.covariances.ndim == 2:
-            square = np.sum(away**2 / self.covariances, axis=-1)
+            # Products of matrices: differences of all points and means would be the largest array there is.
+            precision = 1.0 / self.covariances
+            square = y**2 @ precision.T - 2.0 * y @ (self.means * precision).T + np.sum(self.means**2 * precision, -1)
             log_det = np.sum(np.log(self.covariances), axis=-1)
         else:
+            away = y[:, None] - self.means
             square = np.einsum("nci,cij,ncj->nc", away, np.linalg.inv(self.covariances), away)
             log_det = np.linalg.slogdet(self.covariances)[1]
         return -0.5 * (square + log_det + y.shape[1] * np.log(2.0 * np.pi))
@@ -71,10 +75,15 @@ def in_parallel(make: Callable[[int], T], seeds: Sequence[int]) -> list[T]:
 
 
 def fit_mixture(y: np.ndarray, size: int, full: bool, seed: int) -> Mixture:
-    """EM on at most a few thousand points; covariances full or diagonal."""
-    y = _some(y, seed)
+    """EM on as many points as that takes; covariances full or diagonal."""
+    y = _some(y, size, seed)
     kind = "full" if full else "diag"
-    model = GaussianMixture(size, covariance_type=kind, reg_covar=_least_variance(y), max_iter=40, random_state=seed)
+    # With some twenty points each, many components soon fit these alone.
+    many = size > _MANY
+    model = GaussianMixture(
+        size, covariance_type=kind, reg_covar=_least_variance(y), random_state=seed,
+        max_iter=10 if many else 40, init_params="k-means++" if many else "kmeans",
+    )  # fmt: skip
     model.fit(y)
     return Mixture(model.weights_, model.means_, model.covariances_)  # type: ignore[arg-type]
 
@@ -85,7 +94,7 @@ def fit_halves(y: np.ndarray, y_next: np.ndarray, size: int, full: bool, seed: i
     Full covariances come from the responsibilities of diagonal ones: a mixture with full covariances of the pair
     would put the dependence of y' on y where the halves do not keep it.
     """
-    both = _some(np.concatenate([y, y_next], axis=1), seed)
+    both = _some(np.concatenate([y, y_next], axis=1), size, seed)
     joint = fit_mixture(both, size, False, seed)
     d = y.shape[1]
     shares = joint.responsibilities(both)
@@ -93,18 +102,30 @@ def fit_halves(y: np.ndarray, y_next: np.ndarray, size: int, full: bool, seed: i
     for part in (slice(0, d), slice(d, 2 * d)):
         means, covariances = joint.means[:, part], joint.covariances[:, part]
         if full:
-            away = both[:, None, part] - means
-            total = shares.sum(axis=0)[:, None, None]
-            covariances = np.einsum("nc,nci,ncj->cij", shares, away, away) / total
-            covariances = covariances + _least_variance(both) * np.eye(d)
+            covariances = _scatter(both[:, part], shares) + _least_variance(both) * np.eye(d)
         halves.append(Mixture(joint.weights, means, covariances))
     return halves[0], halves[1]
 
 
-def _some(y: np.ndarray, seed: int) -> np.ndarray:
-    if len(y) <= _MOST_POINTS:
+def _scatter(y: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Covariances (c, d, d) of points (N, d) that belong to components by shares (N, c)."""
+    weights = shares / shares.sum(axis=0)
+    # Around the centre of all, so that the difference of two moments keeps its digits.
+    y = y - y.mean(axis=0)
+    first, d = weights.T @ y, y.shape[1]
+    second = (weights.T @ (y[:, :, None] * y[:, None]).reshape(len(y), -1)).reshape(-1, d, d)
+    return second - first[:, :, None] * first[:, None]
+
+
+def points_for(size: int) -> int:
+    """How many points a mixture of this size is fitted to."""
+    return max(_POINTS, _POINTS_EACH * size)
+
+
+def _some(y: np.ndarray, size: int, seed: int) -> np.ndarray:
+    if len(y) <= points_for(size):
         return y
-    return y[np.random.default_rng(seed).choice(len(y), _MOST_POINTS, replace=False)]
+    return y[np.random.default_rng(seed).choice(len(y), points_for(size), replace=False)]
 
 
 def _least_variance(y: np.ndarray) -> float:

@@ -18,7 +18,7 @@ from sosmarkov.couplings import Coupling, Driven
 from sosmarkov.couplings.base import mix_last
 from sosmarkov.driven import DrivenTransition
 from sosmarkov.forms import Form, LinearForm, SquaredForm, overlap_table
-from sosmarkov.numerics import unpack_coefficients
+from sosmarkov.numerics import Signed, unpack_coefficients
 from sosmarkov.transition import Dynamics, Transition
 
 # Width of the background functions on R^d, in standard deviations of the data.
@@ -133,6 +133,13 @@ def initial_loss(start: Start, batch: tuple[Array, Array]) -> Float[Array, ""]:
 
 def _log_product(g: Form, h: Form, y: Float[Array, "b d"]) -> Float[Array, " b"]:
     return jax.vmap(lambda y: g.log_value(y) + h.log_value(y))(y)
+
+
+def log_form(order: int, C: Float[Array, " q"], f: Signed) -> Float[Array, ""]:
+    """Log of the form with these coefficients from the values of its functions, without a factor of C."""
+    values, log_scale = f.scaled()
+    value = values @ C if order == 1 else values @ unpack_coefficients(C, values.size) @ values
+    return jnp.log(value) + order * log_scale
 
 
 def _coefficients(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sosmarkov.learning.data import from_trajectories, robust_standardize
+from sosmarkov.learning.data import Data, from_trajectories, robust_standardize
 from sosmarkov.transforms import Standardize
 
 # States beyond this many deviations count as missing.
@@ -20,15 +20,26 @@ class Sensed(NamedTuple):
         states: Shape (M, T, d), zero where missing.
         present: Weights of the states, zero where missing, shape (M, T).
         readings: Shape (M, T, k), NaN where missing.
+        inputs: Of the steps between, shape (M, T - 1, e), or None.
     """
 
     states: np.ndarray
     present: np.ndarray
     readings: np.ndarray
+    inputs: np.ndarray | None = None
 
     def part(self, rows: np.ndarray) -> Sensed:
         """Some of the trajectories."""
-        return Sensed(*(array[rows] for array in self))
+        return Sensed(*(None if array is None else array[rows] for array in self))  # type: ignore[arg-type]
+
+    def as_data(self) -> Data:
+        """The states and inputs alone."""
+        states = np.where(self.present[..., None] > 0, self.states, np.nan)
+        return from_trajectories(states, self.present.max(axis=1), self.inputs)
+
+    def batch(self) -> tuple[np.ndarray, ...]:
+        """States, their weights, readings, and inputs where there are any."""
+        return tuple(array for array in self if array is not None)
 
     def pairs(self) -> tuple[np.ndarray, ...]:
         """y, y', weight and the reading of y'."""
@@ -47,19 +58,22 @@ class Sensed(NamedTuple):
         return self.part(order[:count]), self.part(order[count:])
 
 
-def scaled(trajectories: Any, observations: Any, weights: Any, keep: bool) -> tuple[Sensed, Standardize, Standardize]:
+def scaled(
+    trajectories: Any, observations: Any, weights: Any, keep: bool, inputs: Any = None
+) -> tuple[Sensed, Standardize, Standardize]:
     """Data in model space, and the maps there; states beyond 100 deviations count as missing.
 
-    Readings are kept as they are where they are those of a known sensor.
+    Readings are kept as they are where they are those of a known sensor; inputs always are.
     """
-    data = from_trajectories(trajectories, weights)
+    data = from_trajectories(trajectories, weights, inputs)
     readings = as_readings(observations, [len(part) for part in trajectories])
     readings, scale_o = scaled_readings(readings, keep)
     scale = robust_standardize(data.states)
     states = (data.trajectories - np.asarray(scale.mean)) / np.asarray(scale.std)
     usable = np.all(np.abs(states) <= _EXTREME, axis=2)
     present = data.present * usable
-    return Sensed(np.where(present[..., None] > 0, states, 0.0), present, readings), scale, scale_o
+    states = np.where(present[..., None] > 0, states, 0.0)
+    return Sensed(states, present, readings, data.inputs), scale, scale_o
 
 
 def as_readings(observations: Any, lengths: list[int] | None) -> np.ndarray:

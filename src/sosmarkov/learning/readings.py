@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,25 +19,23 @@ from jaxtyping import Float
 from sosmarkov.bases import Basis
 from sosmarkov.ensemble import Ensemble
 from sosmarkov.forms import Form
-from sosmarkov.inference.propagate import some_form
-from sosmarkov.inference.weigh import make_weigher
+from sosmarkov.inference.filter import weighed
+from sosmarkov.inference.propagate import row, some_form
+from sosmarkov.inference.weigh import Weigher, make_weigher
+from sosmarkov.learning.augment import augmented
 from sosmarkov.learning.history import History
-from sosmarkov.learning.initialise import start_initial, start_transition
 from sosmarkov.learning.loop import evaluate, stack, unstack
 from sosmarkov.learning.mixtures import Mixture, fit_mixture, in_parallel
-from sosmarkov.learning.objectives import Parameters, present_or, realise, transition_loss, weighted_mean
+from sosmarkov.learning.objectives import Parameters, log_form, present_or, realise, transition_loss, weighted_mean
 from sosmarkov.learning.observed import Sensed
 from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.run import train_start
+from sosmarkov.learning.run import pairs_of, realised, start_parameters, train_start
 from sosmarkov.learning.settings import Settings
-from sosmarkov.numerics import unpack_coefficients
 from sosmarkov.process import MarkovProcess
 from sosmarkov.sensors import LinearSensor, Sensor
 from sosmarkov.transforms import Identity, Standardize, Transform
-from sosmarkov.transition import Transition
+from sosmarkov.transition import Dynamics
 
-_STARTS = 8
-_ROWS = 20_000
 # Sequences a step: each has beliefs, and a table of overlaps for every reading, of its own.
 _TOGETHER = 32
 # Components of the mixture that a linear sensor is held against, and by how many nats a reading that has to be better.
@@ -61,20 +58,21 @@ class FilterLoss(NamedTuple):
 
     Attributes:
         learned: Whether the sensor is trained, or known.
-        scored: Whether -log p(y_k | o_0, ..., o_k) is added; the batch is (states, present, readings) either way.
+        scored: Whether -log p(y_k | o_0, ..., o_k) is added; the batch is (states, present, readings) either way, with
+            the inputs behind them where there are any.
     """
 
     learned: bool
     scored: bool
 
-    def __call__(self, parameters: ReadParameters, batch: tuple[Array, Array, Array]) -> Float[Array, ""]:
-        """Of sequences of shapes (B, T, d), (B, T) and (B, T, k)."""
+    def __call__(self, parameters: ReadParameters, batch: tuple[Array, ...]) -> Float[Array, ""]:
+        """Of sequences of shapes (B, T, d), (B, T), (B, T, k) and (B, T - 1, e)."""
         transition, start = realise(parameters.process)
-        assert isinstance(transition, Transition)
         transform = lax.stop_gradient(parameters.transform)
         sensor = parameters.sensor if self.learned else lax.stop_gradient(parameters.sensor)
-        states, present, readings = batch
-        predicted, log_evidences = run_filter(transition, start, sensor, transform, readings)
+        states, present, readings, *rest = batch
+        inputs = rest[0] if rest else None
+        predicted, log_evidences = run_filter(transition, start, sensor, transform, readings, inputs)
         read = jnp.any(~jnp.isnan(readings.reshape(*readings.shape[:2], -1)), axis=2)
         loss = -weighted_mean(log_evidences, read.astype(float))
         if not self.scored:
@@ -86,39 +84,43 @@ class FilterLoss(NamedTuple):
 
 
 def run_filter(
-    transition: Transition, start: Form, sensor: Sensor, transform: Transform, readings: Float[Array, "b t k"]
+    dynamics: Dynamics,
+    start: Form,
+    sensor: Sensor,
+    transform: Transform,
+    readings: Float[Array, "b t k"],
+    inputs: Float[Array, "b s e"] | None = None,
 ) -> tuple[Float[Array, "b s q"], Float[Array, "b t"]]:
     """Coefficients of the predicted beliefs at k = 1, ..., T - 1 and log p(o_k | before), of many sequences."""
-    g, push = transition.g, transition.kernel.push
-    first = make_weigher(sensor, transform, g, start, batched=True)
-    later = make_weigher(sensor, transform, g, some_form(transition), batched=True)
+    first = make_weigher(sensor, transform, dynamics.g, start, batched=True)
+    later = make_weigher(sensor, transform, dynamics.g, some_form(dynamics), batched=True)
 
-    def after(table: Any, C: Array) -> tuple[Array, Array]:
-        P = table.values @ C
-        mass = g.coefficients @ P
-        return push(P / mass), jnp.log(mass) + table.log_scale
+    def after(weigher: Weigher, C: Array, observation: Array, u: Array | None) -> tuple[Array, Array]:
+        P, log_evidence = weighed(dynamics, weigher, C, observation)
+        return dynamics.at(u).kernel.push(P), log_evidence
 
     # Tables are made again for gradients: all of them together would be far larger than everything else.
     @jax.checkpoint
-    def advance(C: Array, observation: Array) -> tuple[Array, tuple[Array, Array]]:
-        C_next, log_evidence = after(later(observation), C)
+    def advance(C: Array, at: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
+        C_next, log_evidence = after(later, C, *at)
         return C_next, (C, log_evidence)
 
-    def one(readings: Array) -> tuple[Array, Array]:
-        C, begin = after(first(readings[0]), start.coefficients)
-        _, (predicted, log_evidences) = lax.scan(advance, C, readings[1:])
+    def one(readings: Array, inputs: Array | None) -> tuple[Array, Array]:
+        C, begin = after(first, start.coefficients, readings[0], row(inputs, 0))
+        # After the last reading there is a step too many, under the last input once more; nobody looks at it.
+        inputs = None if inputs is None else jnp.concatenate([inputs[1:], inputs[-1:]])
+        _, (predicted, log_evidences) = lax.scan(advance, C, (readings[1:], inputs))
         return predicted, jnp.append(begin, log_evidences)
 
-    return jax.vmap(one)(readings)
+    return jax.vmap(one)(readings, inputs)
 
 
-def _priors(transition: Transition, start: Form, predicted: Array, states: Array) -> Float[Array, " t"]:
+def _priors(transition: Dynamics, start: Form, predicted: Array, states: Array) -> Float[Array, " t"]:
     """Log p(y_k | o_0, ..., o_(k-1)) along one sequence."""
     log_g, psi = transition.g.log_value_inside, transition.psi
 
     def later(C: Array, y: Array) -> Array:
-        f, log_scale = psi.evaluate(y).scaled()
-        return log_g(y) + jnp.log(f @ unpack_coefficients(C, psi.size) @ f) + 2.0 * log_scale
+        return log_g(y) + log_form(transition.g.order, C, psi.evaluate(y))
 
     return jnp.append(log_g(states[0]) + start.log_value(states[0]), jax.vmap(later)(predicted, states[1:]))
 
@@ -206,20 +208,23 @@ class ReadRun:
         """The process and its sensor, from states and readings in model space (readings as given for a known one)."""
         s, run = self.settings, self.phases.run
         held_out, training = data.split(s.validation, s.seed)
-        starts = in_parallel(partial(self._start, training), range(s.seed, s.seed + s.members))
-        process = run("transitions", stack(starts), transition_loss, training.pairs()[:3], held_out.pairs()[:3])
-        process = train_start(self.phases, s, process, training.first()[:2], held_out.first()[:2])
-        found = ReadParameters(process, *stack([self._sensor(training, scale)] * s.members))
+        sensor, transform = self._sensor(training, scale)
+        training = self._material(training, held_out, sensor, transform)
+        plain = [part.as_data() for part in (training, held_out)]
+        starts = in_parallel(partial(start_parameters, s, plain[0]), range(s.seed, s.seed + s.members))
+        process = run("transitions", stack(starts), transition_loss, *map(pairs_of, plain))
+        process = train_start(self.phases, s, process, *((part.initial, part.initial_weight) for part in plain))
+        found = ReadParameters(process, *stack([(sensor, transform)] * s.members))
         loss = FilterLoss(self.sensor is None, not self.latent)
-        before = evaluate(loss, found, tuple(held_out))
+        before = evaluate(loss, found, held_out.batch())
         if s.objective == "beliefs":
             name = "evidence" if self.latent else "filter"
             # A step costs what several do before: half as many.
             plan = {"batch_size": _TOGETHER, "steps": max(1, s.phase_steps // 2)}
-            found = run(name, found, loss, tuple(training), tuple(held_out), **plan)
+            found = run(name, found, loss, training.batch(), held_out.batch(), **plan)
         shift = np.sum(np.log(np.asarray(scale_o.std))) + (0 if self.latent else np.sum(np.log(np.asarray(scale.std))))
         what = "readings given those before" if self.latent else "states and readings given the readings before"
-        after = evaluate(loss, found, tuple(held_out))
+        after = evaluate(loss, found, held_out.batch())
         scores = {f"{what}, before the last phase": before, what: after}
         history = History(
             tuple(self.phases.done),
@@ -228,16 +233,18 @@ class ReadRun:
         )
         return self._finish(found, scale, scale_o, history)
 
-    def _start(self, training: Sensed, seed: int) -> Parameters:
-        s, rng = self.settings, np.random.default_rng(seed)
-        y, y_next, *_ = training.pairs()
-        rows, kind = rng.permutation(len(y))[:_ROWS], {"basis": s.basis, "coupling": "kraus", "seed": seed}
-        return Parameters(
-            *start_transition(
-                y[rows], y_next[rows], size=s.size, rank=s.rank, background=s.background, **kind
-            ),
-            *start_initial(training.first()[0][:_ROWS], size=min(s.size, _STARTS), **kind),
-        )  # fmt: skip
+    def _material(self, training: Sensed, held_out: Sensed, sensor: Sensor, transform: Transform) -> Sensed:
+        """What to train on: the given data, or a surrogate's trajectories with readings drawn by the sensor."""
+        s, found = self.settings, None
+        # States that nobody saw are no data, and times no numbers a network could do with.
+        usable = not self.latent and not isinstance(s.features, int)
+        if usable and s.objective == "beliefs" and s.surrogate is not False:
+            found = augmented(self.phases, training, held_out, sensor, transform, s)
+        self.chosen = self.chosen | {"surrogate": found is not None}
+        if found is None:
+            return training
+        self.chosen = self.chosen | {"surrogate_gain": round(found[1], 4)}
+        return found[0]
 
     def _sensor(self, training: Sensed, scale: Standardize) -> tuple[Sensor, Transform]:
         if self.sensor is not None:
@@ -253,11 +260,9 @@ class ReadRun:
     def _finish(
         self, stacked: ReadParameters, scale: Standardize, scale_o: Standardize, history: History
     ) -> MarkovProcess | Ensemble:
-        make, found = eqx.filter_jit(realise), []
+        found = []
         for member in unstack(stacked, self.settings.members):
-            transition, start = make(member.process)
-            assert isinstance(transition, Transition)
-            transition = Transition(transition.phi, transition.psi, transition.coupling, scale)
+            transition, start = realised(member.process, scale)
             sensor = self.sensor if self.sensor is not None else in_data_space(member.sensor, scale, scale_o)
             found.append(MarkovProcess(transition, start, sensor=sensor, history=history))
         return found[0] if len(found) == 1 else Ensemble(found, history=history)

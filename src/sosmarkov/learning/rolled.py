@@ -13,8 +13,8 @@ from sosmarkov.learning.phases import Phases
 from sosmarkov.learning.settings import Settings
 from sosmarkov.learning.surrogate import Surrogate, draw_starts, gaussian_score, roll, surrogate_loss
 
-# So many that fitting them is as good as knowing where they come from.
-_COUNT = 20_000
+# So many that fitting them is as good as knowing where they come from: as many as these, and as many per function.
+_COUNT, _COUNT_EACH = 20_000, 100
 # Nats a state by which rolled trajectories may fit held-out ones worse than real ones do, and still be used.
 _WORSE = 0.02
 # The decision looks at states within this many deviations: a normal per step says nothing about blown-up ones.
@@ -48,8 +48,9 @@ def rolled(phases: Phases, training: Data, held_out: Data, settings: Settings) -
         "surrogate", surrogate.start(settings.seed), surrogate_loss, surrogate.batch(training),
         surrogate.batch(held_out), learning_rate=3e-3, patience=1000,
     )  # fmt: skip
-    starts = draw_starts(training.initial, training.initial_weight, _COUNT, settings.seed)
-    inputs = None if training.u is None else draw_inputs(training, _COUNT, settings.horizon + 1, settings.seed)
+    count = max(_COUNT, _COUNT_EACH * settings.size)
+    starts = draw_starts(training.initial, training.initial_weight, count, settings.seed)
+    inputs = None if training.u is None else draw_inputs(training, count, settings.horizon + 1, settings.seed)
     states = roll(
         surrogate.with_networks(networks), jnp.asarray(starts), settings.horizon + 1, jax.random.key(settings.seed),
         None if inputs is None else jnp.asarray(inputs),

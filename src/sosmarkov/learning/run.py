@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from sosmarkov.ensemble import Ensemble
+from sosmarkov.forms import Form
 from sosmarkov.learning.barrier import BarrierParameters, barrier_loss, finish
 from sosmarkov.learning.data import (
     Data,
@@ -24,7 +25,7 @@ from sosmarkov.learning.history import History
 from sosmarkov.learning.initialise import model_space, start_initial, start_transition
 from sosmarkov.learning.inputs import make_features
 from sosmarkov.learning.loop import TrainingError, evaluate, stack, unstack
-from sosmarkov.learning.mixtures import in_parallel
+from sosmarkov.learning.mixtures import in_parallel, points_for
 from sosmarkov.learning.objectives import (
     Parameters,
     Start,
@@ -40,6 +41,7 @@ from sosmarkov.learning.settings import Settings
 from sosmarkov.learning.stream import Stream
 from sosmarkov.process import MarkovProcess
 from sosmarkov.transforms import Affine, GaussianCDF, Standardize, Transform, rows_to_data, rows_to_model
+from sosmarkov.transition import Dynamics
 
 _STARTS = 8
 _ROWS = 20_000
@@ -140,11 +142,11 @@ class Run:
 
     def _train(self, source: _Source, held_out: Data, score: _Score) -> Parameters:
         s, run, training = self.settings, self.phases.run, source.resident
-        starts = in_parallel(partial(self._start, training), range(s.seed, s.seed + s.members))
+        starts = in_parallel(partial(start_parameters, s, training), range(s.seed, s.seed + s.members))
         if s.objective == "barrier":
             parameters = self._by_barrier(starts, source, held_out)
         else:
-            parameters = run("transitions", stack(starts), transition_loss, source(_pairs), _pairs(held_out))
+            parameters = run("transitions", stack(starts), transition_loss, source(pairs_of), pairs_of(held_out))
         parameters = train_start(
             self.phases, s, parameters, *((d.initial, d.initial_weight) for d in (training, held_out))
         )
@@ -160,7 +162,7 @@ class Run:
     def _by_barrier(self, starts: list[Parameters], source: _Source, held_out: Data) -> Parameters:
         """The paper's training; infeasible results are refused, since they are no densities."""
         begun = stack([BarrierParameters.start(*start[:3]) for start in starts])  # type: ignore[arg-type]
-        trained = self.phases.run("barrier", begun, barrier_loss, source(_pairs), _pairs(held_out))
+        trained = self.phases.run("barrier", begun, barrier_loss, source(pairs_of), pairs_of(held_out))
         results = [finish(member) for member in unstack(trained, len(starts))]
         for member, result in enumerate(results):
             if result.parts is None:
@@ -169,36 +171,44 @@ class Run:
         parts = [result.parts for result in results if result.parts is not None]
         return stack([Parameters(*part, *start[3:]) for part, start in zip(parts, starts, strict=True)])
 
-    def _start(self, training: Data, seed: int) -> Parameters:
-        s = self.settings
-        rows, first = _rows(training.weight, seed), _rows(training.initial_weight, seed)
-        kind = {"basis": s.basis, "coupling": s.coupling, "seed": seed}
-        u = None if training.u is None else training.u[rows]
-        features = None if u is None else make_features(s.features, u, seed)
-        return Parameters(
-            *start_transition(
-                training.x[rows],
-                training.x_next[rows],
-                size=s.size,
-                rank=s.rank,
-                background=s.background,
-                features=features,
-                u=u,
-                **kind,
-            ),
-            *start_initial(training.initial[first], size=min(s.size, _STARTS), **kind),
-        )
-
     def _finish(self, stacked: Parameters, transform: Transform) -> MarkovProcess | Ensemble:
         history = History(tuple(self.phases.done), self.chosen, self.scores)
-        make = eqx.filter_jit(realise)
-        processes = []
-        for parameters in unstack(stacked, self.settings.members):
-            found, start = make(parameters)
-            kind = type(found)
-            transition = kind(found.phi, found.psi, found.coupling, transform)  # type: ignore[call-arg]
-            processes.append(MarkovProcess(transition, start, history=history))
+        processes = [
+            MarkovProcess(*realised(parameters, transform), history=history)
+            for parameters in unstack(stacked, self.settings.members)
+        ]
         return processes[0] if len(processes) == 1 else Ensemble(processes, history=history)
+
+
+def start_parameters(settings: Settings, training: Data, seed: int) -> Parameters:
+    """Where one member begins, from data in model space."""
+    s = settings
+    rows, first = (_rows(weight, s.size, seed) for weight in (training.weight, training.initial_weight))
+    kind = {"basis": s.basis, "coupling": s.coupling, "seed": seed}
+    u = None if training.u is None else training.u[rows]
+    features = None if u is None else make_features(s.features, u, seed)
+    return Parameters(
+        *start_transition(
+            training.x[rows],
+            training.x_next[rows],
+            size=s.size,
+            rank=s.rank,
+            background=s.background,
+            features=features,
+            u=u,
+            **kind,
+        ),
+        *start_initial(training.initial[first], size=min(s.size, _STARTS), **kind),
+    )
+
+
+def realised(parameters: Parameters, transform: Transform) -> tuple[Dynamics, Form]:
+    """The transition in data space and h_0."""
+    found, start = _realise(parameters)
+    return type(found)(found.phi, found.psi, found.coupling, transform), start  # type: ignore[call-arg]
+
+
+_realise = eqx.filter_jit(realise)
 
 
 def train_start(phases: Phases, settings: Settings, parameters: Parameters, training: Any, held_out: Any) -> Parameters:
@@ -245,7 +255,7 @@ class _Score:
 
     def __init__(self, transform: Transform, data: Data, horizon: int):
         model = _mapped(data, _forward(transform))
-        self._pairs = _pairs(model)
+        self._pairs = pairs_of(model)
         self._whole = _whole(model, horizon) if len(data.trajectories) else None
         self._shift = {"transitions": np.average(rows_to_model(transform, data.x_next)[1], weights=data.weight)}
         if len(data.trajectories):
@@ -259,7 +269,8 @@ class _Score:
         return {name: float(shift - np.mean(v)) for (name, shift), v in zip(self._shift.items(), losses, strict=True)}
 
 
-def _pairs(data: Data) -> tuple[np.ndarray, ...]:
+def pairs_of(data: Data) -> tuple[np.ndarray, ...]:
+    """Pairs and their weights, with the inputs behind them where there are any."""
     return data.x, data.x_next, data.weight, *(() if data.u is None else (data.u,))
 
 
@@ -280,9 +291,9 @@ def _mapped(data: Data, function: Callable[[np.ndarray], np.ndarray]) -> Data:
     )
 
 
-def _rows(weight: np.ndarray, seed: int) -> np.ndarray:
-    """Rows for a start: at most a few thousand, drawn by weight where weights differ."""
-    rng = np.random.default_rng(seed)
+def _rows(weight: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """Rows for a start, as many as it looks at, drawn by weight where weights differ."""
+    rng, most = np.random.default_rng(seed), max(_ROWS, points_for(size))
     if np.ptp(weight) > 0:
-        return rng.choice(len(weight), min(len(weight), _ROWS), p=weight / weight.sum())
-    return rng.permutation(len(weight))[:_ROWS]
+        return rng.choice(len(weight), min(len(weight), most), p=weight / weight.sum())
+    return rng.permutation(len(weight))[:most]

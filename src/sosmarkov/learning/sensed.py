@@ -128,9 +128,9 @@ class SensedRun:
         found = run("transitions", stack(starts), joint_loss, training.pairs(), held_out.pairs())
         found = run("initial", found, start_loss, training.first(), held_out.first(), steps=s.initial_steps)
         if s.objective == "beliefs":
-            found = run("filter", found, filter_loss, tuple(training), tuple(held_out), batch_size=_TOGETHER)
+            found = run("filter", found, filter_loss, training.batch(), held_out.batch(), batch_size=_TOGETHER)
         shift = float(np.sum(np.log(np.asarray(scale.std))) + np.sum(np.log(np.asarray(scale_o.std))))
-        scores = {"states and readings given the readings before": -evaluate(filter_loss, found, tuple(held_out))}
+        scores = {"states and readings given the readings before": -evaluate(filter_loss, found, held_out.batch())}
         history = History(
             tuple(self.phases.done),
             dict(s.chosen) | self.chosen,

@@ -65,7 +65,7 @@ class Sensing(NamedTuple):
 
 
 def settle_sensing(
-    data: Data, trajectories: Any, observations: Any, weights: Any, given: dict[str, Any]
+    data: Data, trajectories: Any, observations: Any, weights: Any, inputs: Any, given: dict[str, Any]
 ) -> Sensing | None:
     """What is to be read beside the states; None where nothing is."""
     sensor, size = given["sensor"], given["sensor_size"]
@@ -75,10 +75,10 @@ def settle_sensing(
         return None
     if given["dim"] is not None:
         raise ValueError("Expected dim only where no states are given: trajectories bring theirs.")
-    _refuse(given, {"inputs": data.u is not None, "transitions": len(data.trajectories) == 0})
-    kind = _asked_kind(sensor, size, given["basis"])
+    _refuse(given, {"transitions": len(data.trajectories) == 0})
+    kind = _asked_kind(sensor, size, given, data.u is not None)
     known = sensor if isinstance(sensor, Sensor) else None
-    found, scale, scale_o = scaled(trajectories, observations, weights, known is not None)
+    found, scale, scale_o = scaled(trajectories, observations, weights, known is not None, inputs)
     if known is not None:
         known.check(found.readings)
     chosen: dict[str, Any] = {}
@@ -104,6 +104,7 @@ def settle_latent(observations: Any, weights: Any, given: dict[str, Any]) -> tup
     _refuse(
         given,
         {"sensor_size": given["sensor_size"] is not None, "weights": weights is not None}
+        | {"surrogate": bool(given["surrogate"])}
         | {"basis": given["basis"] not in (None, "gaussian-full")},
     )
     known = sensor if isinstance(sensor, Sensor) else None
@@ -138,8 +139,9 @@ def _linear(sensor: Sensor, dim: int, readings: np.ndarray) -> Known:
     return Known(*(np.asarray(part) for part in (read.H, read.offset, read.std**2)))
 
 
-def _asked_kind(sensor: Any, size: int | None, basis: Any) -> str | None:
+def _asked_kind(sensor: Any, size: int | None, given: dict[str, Any], driven: bool) -> str | None:
     """The kind that was asked for; None where the data are to say."""
+    basis, coupling = given["basis"], given["coupling"]
     if isinstance(sensor, Sensor):
         if size is not None:
             raise ValueError("Expected sensor_size only where the sensor is learned, got it beside a known one.")
@@ -149,19 +151,25 @@ def _asked_kind(sensor: Any, size: int | None, basis: Any) -> str | None:
     if sensor == "linear" and (size is not None or basis == "gaussian"):
         raise ValueError("Expected basis 'gaussian-full' and no sensor_size with sensor 'linear', got others.")
     # Functions of a reading are the joint form's; axis-aligned functions have no closed form under a linear sensor.
-    return "joint" if size is not None or basis == "gaussian" else sensor
+    kind = "joint" if size is not None or basis == "gaussian" else sensor
+    alone = coupling == "kraus" and not driven
+    if kind == "joint" and (not alone or given["surrogate"]):
+        raise ValueError(
+            "Expected coupling 'kraus', no inputs and no surrogate with a sensor of the joint form, got others. Use"
+            " sensor='linear'."
+        )
+    # Where the joint form cannot be had there is nothing to choose.
+    return "linear" if kind is None and not alone else kind
 
 
 def _refuse(given: dict[str, Any], others: dict[str, bool]) -> None:
     refused = {
-        "coupling": given["coupling"] != "kraus",
         "basis": given["basis"] not in (None, "gaussian", "gaussian-full"),
         "transform": given["transform"] not in (None, "standardize"),
-        "surrogate": bool(given["surrogate"]),
     } | others
     if any(refused.values()):
         names = ", ".join(name for name, bad in refused.items() if bad)
         raise ValueError(
-            "Expected, with observations, trajectories without inputs, Gaussian functions, coupling 'kraus', a"
-            f" standardising transform and no surrogate; got something else for: {names}."
+            "Expected, with observations, trajectories, Gaussian functions and a standardising transform; got something"
+            f" else for: {names}."
         )
