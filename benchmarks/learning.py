@@ -43,11 +43,10 @@ def options_of(text: str) -> dict[str, Any]:
     return {name: value(word) for name, word in (part.split("=", 1) for part in text.split(",") if part)}
 
 
-def scored(member: sm.MarkovProcess, test: np.ndarray) -> dict[str, Any]:
+def scored(model: sm.MarkovProcess | sm.Ensemble, test: np.ndarray) -> dict[str, Any]:
     """Mean log-likelihood per k with and without blown-up states, and the beliefs' masses."""
     begin = time.perf_counter()
-    beliefs = member.propagate(test.shape[1] - 1)
-    jax.block_until_ready(beliefs.coefficients)
+    beliefs = jax.block_until_ready(model.propagate(test.shape[1] - 1))
     seconds = time.perf_counter() - begin
     return score(lambda k, x: np.asarray(beliefs[k].log_prob(x)), test, len(beliefs) - 1) | {
         "mass_error": float(max(abs(float(belief.mass()) - 1.0) for belief in beliefs)),
@@ -118,7 +117,7 @@ def run(name: str, options: dict[str, Any], seed: int, quick: bool, checkpoint: 
             for p in history.phases
         ],
         "members": [scored(member, test) for member in members],
-    }
+    } | ({"mixed": scored(found, test)} if isinstance(found, sm.Ensemble) else {})
 
 
 def main(arguments: list[str] | None = None) -> None:

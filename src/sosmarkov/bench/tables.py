@@ -120,7 +120,7 @@ def collect(results: Path, learning: Path | None) -> list[System]:
         # Of the same data, so of the same states: one estimate serves both.
         limit = limit or _limit_of(stored)
         stored = [c | {"references": c["references"] | _as_reference(limit)} for c in stored]
-        rows = _ordered(name, _rows(name, records, limit)) + [_learned(name, content) for content in stored]
+        rows = _ordered(name, _rows(name, records, limit)) + [row for c in stored for row in _learned(name, c)]
         blown = next((r["blown_up"][1:] for r in records if "blown_up" in r), None)
         blown = blown or next((c["members"][0]["blown_up"][1:] for c in stored if "members" in c), [])
         absent = {row: why for row, why in absent_rows(name).items() if row not in {r.title for r in rows}}
@@ -249,29 +249,39 @@ def _together(done: list[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(f"{count} seeds learned at once in the seconds given" for count in sorted(counts))
 
 
-def _learned(name: str, content: dict[str, Any]) -> Row:
-    """A row of `benchmarks/learning.py`: its members are seeds."""
-    options = ", ".join(f"{k}={v}" for k, v in content["options"].items() if k != "members")
-    members = content["members"]
+def _learned(name: str, content: dict[str, Any]) -> list[Row]:
+    """Rows of `benchmarks/learning.py`: its members are seeds; mixed, they are one more prediction."""
+    count = len(content["members"])
+    note = f"{count} members learned at once in the seconds given"
+    rows = [_scored(name, content, content["members"], "", 1, (note,) if count > 1 else ())]
+    if "mixed" in content:
+        rows.append(_scored(name, content, [content["mixed"]], f"{count} members mixed", count, ()))
+    return rows
+
+
+def _scored(
+    name: str, content: dict[str, Any], scores: list[dict[str, Any]], what: str, copies: int, notes: tuple[str, ...]
+) -> Row:
+    options = [f"{key}={value}" for key, value in content["options"].items() if key != "members"]
     values, inside, scored = (
-        np.array([member[f"log_likelihood{kind}"][1:] for member in members]) for kind in ("", "_inside", "_scored")
+        np.array([found[f"log_likelihood{kind}"][1:] for found in scores]) for kind in ("", "_inside", "_scored")
     )
     limit = _limit_of([content])
     return Row(
         system=name,
-        title=f"sosmarkov{', ' if options else ''}{options} *",
+        title=", ".join(["sosmarkov", *options, *([what] if what else [])]) + " *",
         values=values,
         inside=inside,
         gaps=None if limit is None else scored - usable_limit(limit),
-        mass=max(member["mass_error"] for member in members),
-        parameters=content["parameters"],
+        mass=max(found["mass_error"] for found in scores),
+        parameters=copies * content["parameters"],
         training=content["seconds"],
-        propagation=_mean(members, "propagation_seconds_with_compilation"),
+        propagation=_mean(scores, "propagation_seconds_with_compilation"),
         busy=None,
         memory=None,
         device=content.get("trained_on") or content["environment"]["device"],
         ours=True,
-        notes=(f"{len(members)} members learned at once in the seconds given",) if len(members) > 1 else (),
+        notes=notes,
     )
 
 
