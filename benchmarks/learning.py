@@ -104,20 +104,24 @@ def run(name: str, options: dict[str, Any], seed: int, quick: bool, checkpoint: 
         return row | {"failed": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
     history = found.history
     members = list(found) if isinstance(found, sm.Ensemble) else [found]
-    return row | {
-        # What came before a break is in the history alone.
-        "seconds": max(time.perf_counter() - begin, history.seconds),
-        "resumed": resume is not None,
-        "trained_on": history.device,
-        "parameters": members[0].parameter_count,
-        "chosen": history.chosen,
-        "held_out": history.scores,
-        "phases": [
-            {"name": p.name, "seconds": p.seconds, "steps": p.done, "best": p.best.tolist(), "stopped": p.stopped}
-            for p in history.phases
-        ],
-        "members": [scored(member, test) for member in members],
-    } | ({"mixed": scored(found, test)} if isinstance(found, sm.Ensemble) else {})
+    return (
+        row
+        | {
+            # What came before a break is in the history alone.
+            "seconds": max(time.perf_counter() - begin, history.seconds),
+            "resumed": resume is not None,
+            "trained_on": history.device,
+            "parameters": members[0].parameter_count,
+            "chosen": history.chosen,
+            "held_out": history.scores,
+            "phases": [
+                {"name": p.name, "seconds": p.seconds, "steps": p.done, "best": p.best.tolist(), "stopped": p.stopped}
+                for p in history.phases
+            ],
+            "members": [scored(member, test) for member in members],
+        }
+        | ({"mixed": scored(found, test)} if isinstance(found, sm.Ensemble) else {})
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:

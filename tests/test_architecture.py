@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "sosmarkov"
 ROOMS = [
     "_precision",
     "checks",
+    "programs",
     "files",
     "numerics",
     "perron",

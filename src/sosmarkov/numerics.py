@@ -246,11 +246,11 @@ def _exp2_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arr
 
 def _power_of_two(k: Array, f: Array) -> Array:
     """2^(k + f) for whole k and -1/2 <= f <= 1/2."""
-    c, f2 = _SERIES, f * f
-    f4 = f2 * f2
-    # In pairs, pairs of pairs and so on: a chain of four products instead of eleven that wait for each other.
-    first, second, third = ((c[n] + c[n + 1] * f) + (c[n + 2] + c[n + 3] * f) * f2 for n in (0, 4, 8))
-    series = (first + second * f4) + third * (f4 * f4)
+    # One fused multiply-add a term: other orders have shorter chains but more instructions, and a processor that works
+    # on many values at once waits for none.
+    series = jnp.full_like(f, _SERIES[-1])
+    for c in _SERIES[-2::-1]:
+        series = series * f + c
     # The sum has k in its last bits.
     bits = (lax.bitcast_convert_type(k + _WHOLE, jnp.int64) + 1023) << 52
     return series * lax.bitcast_convert_type(bits, jnp.float64)

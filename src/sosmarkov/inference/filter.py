@@ -18,6 +18,7 @@ from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief, n
 from sosmarkov.forms import Form, multiplied
 from sosmarkov.inference.propagate import Beliefs, BeliefSequence, first_coefficients, row, some_form
 from sosmarkov.inference.weigh import Weigher, make_weigher
+from sosmarkov.programs import jit_wide
 from sosmarkov.sensors import Reading, Sensor, log_likelihood
 from sosmarkov.transition import Dynamics, Transition
 
@@ -182,7 +183,7 @@ def filter_observations(
     return FilterResult(predicted, Posteriors(predicted, sensor, observations), log_evidences)
 
 
-@eqx.filter_jit
+@jit_wide
 def forward(
     transition: Dynamics, initial: Belief, observations: Array, sensor: Sensor, inputs: Array | None = None
 ) -> tuple[Array, Array]:
@@ -196,13 +197,16 @@ def forward(
         return jnp.zeros((0, transition.overlap.shape[1])), first[None]
     weigher = make_weigher(sensor, transition.transform, transition.g, some_form(transition))
 
-    def advance(C: Array, at: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
+    def advance(C: Array, at: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, ...]]:
         observation, u = at
-        P, log_evidence = weighed(transition, weigher, C, observation)
-        return transition.at(u).kernel.push(P), (C, log_evidence)
+        # Logarithms wait for the end of the loop: for small processes it is the number of operations that counts.
+        P, log_scale = weigher(observation, C)
+        mass = transition.g.coefficients @ P
+        return transition.at(u).kernel.push(P / mass), (C, mass, log_scale)
 
     later = None if inputs is None else inputs[1:]
-    last, (coefficients, log_evidences) = lax.scan(advance, C, (observations[1:-1], later))
+    last, (coefficients, masses, log_scales) = lax.scan(advance, C, (observations[1:-1], later))
+    log_evidences = jax.vmap(partial(_log_evidence, sensor))(observations[1:-1], masses, log_scales)
     # The last reading has no prediction after it.
     _, log_evidence = weighed(transition, weigher, last, observations[-1])
     return (
@@ -215,8 +219,12 @@ def weighed(dynamics: Dynamics, weigher: Weigher, C: Array, observation: Array) 
     """P = int (phi phi^T) l(o_k | .) h_k / p(o_k | before), and log p(o_k | before)."""
     P, log_scale = weigher(observation, C)
     mass = dynamics.g.coefficients @ P
+    return P / mass, _log_evidence(weigher.sensor, observation, mass, log_scale)
+
+
+def _log_evidence(sensor: Sensor, observation: Array, mass: Array, log_scale: Array) -> Array:
     # Without a reading the mass is one but for rounding, which is nobody's evidence.
-    return P / mass, jnp.where(weigher.sensor.missing(observation), 0.0, jnp.log(mass) + log_scale)
+    return jnp.where(sensor.missing(observation), 0.0, jnp.log(mass) + log_scale)
 
 
 def first_step(transition: Transition, initial: Belief, observation: Array, sensor: Sensor) -> tuple[Array, Array]:

@@ -99,8 +99,10 @@ class Normals(eqx.Module):
     With W S W^T = I the density of a complete reading is 2^-|W (o - m)|^2 times its peak, and all but that power of two
     is done in advance. A table of them would be written and read again, which takes as long as making it: columns are
     dealt out to a few blocks whose sum is one pass over what is stored, and only the sum is written. Tables have shape
-    (u, b, p): block, column within it, row.
+    (u, b, p): block, column within it, row; rows fill whole vectors of the processor.
     """
+
+    rows: int = eqx.field(static=True)
 
     plain: Float[Array, "u b p"]
     projected: Projections
@@ -112,6 +114,7 @@ class Normals(eqx.Module):
     wide: tuple[Float[Array, " k"], Triangle]
 
     def __init__(self, plain: Array, projected: Projections):
+        self.rows = plain.shape[0]
         self.plain, self.projected = jax.tree.map(_dealt, (plain, projected))
         W = self.projected.whitening()
         self.root = {where: math.sqrt(0.5 * math.log2(math.e)) * entry for where, entry in W.items()}
@@ -151,7 +154,8 @@ class Normals(eqx.Module):
             return scaled * exp2(_exponent(observation, mean, root) - top) * C[u, :, None]
 
         total = sum(one(u) for u in range(len(C)))
-        return Weighed(jnp.ones(C.shape[1]) @ total, jnp.asarray(math.log(2.0) * top))  # type: ignore[arg-type]
+        values: Array = jnp.ones(C.shape[1]) @ total  # type: ignore[assignment]
+        return Weighed(values[: self.rows], jnp.asarray(math.log(2.0) * top))
 
     def _some_there(self, observation: Array, C: Array) -> Weighed:
         if self.projected.independent:
@@ -159,7 +163,7 @@ class Normals(eqx.Module):
         else:
             exponent, values = math.log2(math.e) * self.projected.log_density(observation), self.plain
         top = lax.stop_gradient(jnp.max(exponent))
-        return Weighed(jnp.einsum("ub,ubp->p", C, values * exp2(exponent - top)), math.log(2.0) * top)
+        return Weighed(jnp.einsum("ub,ubp->p", C, values * exp2(exponent - top))[: self.rows], math.log(2.0) * top)
 
     def _each_there(self, observation: Array) -> tuple[Array, Array]:
         """Places read independently: a missing one is left out."""
@@ -181,14 +185,19 @@ def _exponent(observation: Float[Array, " k"], mean: Float[Array, "k ..."], root
 
 # How many blocks columns are dealt out to: fewer write more, and with more the sum outgrows the registers.
 _BLOCKS = 8
+# Doubles in the widest vector of a processor: what is left of a row is worked on one by one.
+_LANES = 8
 # Far from where a double vanishes, below 2^-1022.
 _FAR = -700.0
 
 
-def _dealt(table: Float[Array, "*k p q"]) -> Float[Array, "*k u b p"]:
+def _dealt(table: Float[Array, "*k p q"]) -> Float[Array, "*k u b r"]:
     """Columns in blocks, ahead of the rows, filled up with copies of the first: no largest entry is theirs alone."""
-    columns = jnp.swapaxes(table, -1, -2)
-    count = columns.shape[-2]
-    size = -(-count // _BLOCKS)
-    columns = columns[..., np.arange(_BLOCKS * size) * (np.arange(_BLOCKS * size) < count), :]
-    return columns.reshape(*columns.shape[:-2], _BLOCKS, size, -1)
+    columns = _filled(_filled(jnp.swapaxes(table, -1, -2), -2, _BLOCKS), -1, _LANES)
+    return columns.reshape(*columns.shape[:-2], _BLOCKS, -1, columns.shape[-1])
+
+
+def _filled(table: Array, axis: int, multiple: int) -> Array:
+    count = table.shape[axis]
+    places = np.arange(-(-count // multiple) * multiple)
+    return jnp.take(table, places * (places < count), axis=axis)
