@@ -235,19 +235,19 @@ def test_rows_known_in_part_are_gaps_of_the_report(ask, model, tmp_path, monkeyp
 # --- the page -------------------------------------------------------------------------------------
 
 
-def test_the_shell_lines_of_the_page_work(ask, model, tmp_path, monkeypatch):
+def test_the_shell_lines_of_the_page_and_of_the_readme_work(ask, model, tmp_path, monkeypatch):
     page = (ROOT / "docs" / "command-line.md").read_text()
-    lines = [
-        line
-        for block in re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-        for line in block.splitlines()
-    ]
-    assert len(lines) == 10
+    readme = (ROOT / "README.md").read_text().split("## Without Python")[1]
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    blocks += re.findall(r"^```\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)[:1]
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert len(lines) == 15
     # Learning, the demonstration, experiments and the report are run by other tests; here they are only understood.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(report, "write", lambda process, path, *data: path.write_text("page"))
     shutil.copy(model, "model.sosm")
     Path("runs.csv").write_text("id,t,x,y\n1,0.0,0.1,0.2\n1,0.1,0.3,0.4\n2,0.0,0.1,\n2,0.1,,0.3\n")
+    Path("log.csv").write_text("x\n0.1\n\n0.3\n")
     for line in lines:
         words = shlex.split(line.partition("  #")[0])
         assert words[0] == "sosmarkov"

@@ -29,6 +29,12 @@ not finite is shown as such. Figures are means over seeds, after +- their standa
 
 
 _APART = 1.0
+# Settings that several systems' rows share, by what such rows are called.
+RECIPES = {
+    "800 linear functions": {
+        "coupling": "linear", "size": 800, "steps": 10_000, "batch_size": 1024, "patience": 5000,
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -262,14 +268,14 @@ def _learned(name: str, content: dict[str, Any]) -> list[Row]:
 def _scored(
     name: str, content: dict[str, Any], scores: list[dict[str, Any]], what: str, copies: int, notes: tuple[str, ...]
 ) -> Row:
-    options = [f"{key}={value}" for key, value in content["options"].items() if key != "members"]
+    options, named = _named({key: value for key, value in content["options"].items() if key != "members"})
     values, inside, scored = (
         np.array([found[f"log_likelihood{kind}"][1:] for found in scores]) for kind in ("", "_inside", "_scored")
     )
     limit = _limit_of([content])
     return Row(
         system=name,
-        title=", ".join(["sosmarkov", *options, *([what] if what else [])]) + " *",
+        title=", ".join(["sosmarkov", *([named] if named else options), *([what] if what else [])]) + " *",
         values=values,
         inside=inside,
         gaps=None if limit is None else scored - usable_limit(limit),
@@ -281,7 +287,14 @@ def _scored(
         memory=None,
         device=content.get("trained_on") or content["environment"]["device"],
         ours=True,
-        notes=notes,
+        notes=notes + ((", ".join(options),) if named and notes else ()),
+    )
+
+
+def _named(options: dict[str, Any]) -> tuple[list[str], str | None]:
+    """Options as text, and what rows with just these are called."""
+    return [f"{key}={value}" for key, value in options.items()], next(
+        (name for name, recipe in RECIPES.items() if recipe == options), None
     )
 
 
