@@ -29,7 +29,7 @@ STD = 0.1
 # Up to here hardly any trajectory has run away.
 BOUNDED = 7
 LARGE = {"size": 40, "steps": 4000}
-LINEAR = {"coupling": "linear", "size": 150, "steps": 4000}
+LINEAR = {"coupling": "linear", "size": 300, "steps": 6000}
 
 
 def simulate(count: int, steps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
