@@ -75,9 +75,9 @@ def test_moments_of_exponentials_and_cosines_on_an_interval(power):
     even = power % 2 == 0
     waves = (cosine_moment if even else sine_moment)(LINE, power)
     for z, tilted, wave in zip(LINE, tilted_moment(LINE, power), waves, strict=True):
-        with mpmath.workdps(60):
+        with mpmath.workdps(150):
             z = mpmath.mpf(float(z))
-            # In antiderivatives (upwards recursions at 60 digits), so that no quadrature is needed.
+            # In antiderivatives (upwards recursions at 150 digits), so that no quadrature is needed.
             whole, part = (_antiderivative(p, z, 1) - _antiderivative(p, z, -1) for p in (0, power))
             over = _antiderivative(power, 1j * z, 1) - _antiderivative(power, 1j * z, 0)
             exact = float((part / whole).real), float(over.real if even else over.imag)

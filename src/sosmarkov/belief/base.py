@@ -6,7 +6,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -154,14 +154,23 @@ class Belief(eqx.Module):
         order = np.argsort(-np.asarray(self.log_prob(candidates)))[:starts]
         value = eqx.filter_jit(eqx.filter_value_and_grad(lambda x, belief: -belief.log_prob(x)))
 
-        def ask(x: np.ndarray) -> tuple[float, np.ndarray]:
-            found, slope = value(jnp.asarray(x), self)
-            # Outside the domain the line search is told to turn back.
-            return (float(found), np.asarray(slope)) if np.isfinite(found) else (1e300, np.zeros_like(x))
+        # In deviations from the start, so that a first step is neither far too long nor far too short.
+        unit = np.std(np.asarray(drawn), axis=0)
+        # A density may vanish at the ends of its support: no logarithm there to climb by.
+        ends = [np.asarray(end) + inwards * 1e-9 * unit for end, inwards in zip(self.support(), (1, -1), strict=True)]
 
-        bounds = list(zip(*(np.asarray(end) for end in self.support()), strict=True))
-        results = [minimize(ask, candidates[i], jac=True, method="L-BFGS-B", bounds=bounds) for i in order]
-        return jnp.asarray(min(results, key=lambda result: result.fun).x)
+        def climb(start: np.ndarray) -> Any:
+            def ask(u: np.ndarray) -> tuple[float, np.ndarray]:
+                found, slope = value(jnp.asarray(start + u * unit), self)
+                # Outside the domain the line search is told to turn back.
+                return (float(found), np.asarray(slope) * unit) if np.isfinite(found) else (1e300, np.zeros_like(u))
+
+            bounds = list(zip(*((end - start) / unit for end in ends), strict=True))
+            return minimize(ask, np.zeros(self.dim), jac=True, method="L-BFGS-B", bounds=bounds)
+
+        results = [(climb(candidates[i]), candidates[i]) for i in order]
+        best, start = min(results, key=lambda result: result[0].fun)
+        return jnp.asarray(start + best.x * unit)
 
     def to_scipy(self) -> ScipyBelief:
         """The same density with the method names of scipy.stats: logpdf, pdf, cdf, rvs, mean, cov."""
