@@ -312,7 +312,7 @@ def _propagation() -> list[str]:
         f"{found['steps']} steps of the cart-pole on {found['cores']} CPU cores, timed in turn in one run after a first"
         " call that compiles (`benchmarks/propagation.py`): a process of the default size, and a flow of the baseline's"
         " size with its mixtures. The flow is untrained: its particles stay close to normal, and few components are"
-        " fitted to them. Others used the machine at the same time.\n",
+        " fitted to them.\n",
         "| row | seconds | times as long |",
         "|---|---|---|",
     ]
