@@ -196,10 +196,9 @@ def controlled() -> list[str]:
 
 def hidden() -> list[str]:
     """A half-seen oscillator."""
-    content = source("hidden")
-    parts = [content] + ([source("hidden_linear")] if (ROOT / "results" / "hidden_linear.json").exists() else [])
-    tables = []
-    for part in parts:
+    content, tables = source("hidden"), []
+    # Linear rows were learned on another machine: a table, and a line on where it was made, of their own.
+    for part in (content, source("hidden_linear")):
         rows = [
             [name, f"{row['mean']:.3f}", f"{row['gap_bounded']:+.3f} ({row['standard_error_bounded']:.3f})",
              f"{row['gap']:+.3f} ({row['standard_error']:.3f})", f"{row['median_gap']:+.3f}",

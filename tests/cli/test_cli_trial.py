@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "command-line.md").read_text().split("## An export of another tool")[1].split("\n## ")[0]
@@ -48,7 +49,9 @@ def test_a_foreign_export_becomes_a_report_by_the_lines_of_the_page(ask, export)
     assert ask(*fit, *SMALL).code == 0
     answer = ask(*probability)
     assert answer.code == 0
-    assert 0.5 < float(re.findall(r"[0-9.]+", answer.out)[-1]) <= 1.0
+    # After three steps N(25 - 0.8^3 5, 0.8^6 + 0.8^4 + 0.8^2 + 1), and next to nothing of it is above 40.
+    expected = norm.sf(20.0, 25.0 - 5.0 * 0.8**3, np.sqrt(0.8**6 + 0.8**4 + 0.8**2 + 1.0))
+    assert abs(float(re.findall(r"[0-9.]+", answer.out)[-1]) - expected) < 0.06
     assert ask(*report).code == 0
     page = Path("report.html").read_text()
     assert "Temp [°C]" in page

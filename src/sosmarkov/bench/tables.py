@@ -268,7 +268,9 @@ def _learned(name: str, content: dict[str, Any]) -> list[Row]:
 def _scored(
     name: str, content: dict[str, Any], scores: list[dict[str, Any]], what: str, copies: int, notes: tuple[str, ...]
 ) -> Row:
-    options, named = _named({key: value for key, value in content["options"].items() if key != "members"})
+    given = {key: value for key, value in content["options"].items() if key != "members"}
+    options = [f"{key}={value}" for key, value in given.items()]
+    named = next((name for name, recipe in RECIPES.items() if recipe == given), None)
     values, inside, scored = (
         np.array([found[f"log_likelihood{kind}"][1:] for found in scores]) for kind in ("", "_inside", "_scored")
     )
@@ -288,13 +290,6 @@ def _scored(
         device=content.get("trained_on") or content["environment"]["device"],
         ours=True,
         notes=notes + ((", ".join(options),) if named and notes else ()),
-    )
-
-
-def _named(options: dict[str, Any]) -> tuple[list[str], str | None]:
-    """Options as text, and what rows with just these are called."""
-    return [f"{key}={value}" for key, value in options.items()], next(
-        (name for name, recipe in RECIPES.items() if recipe == options), None
     )
 
 
