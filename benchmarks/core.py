@@ -22,8 +22,8 @@ from dense_reference import propagate as dense_propagate
 
 import sosmarkov as sm
 from sosmarkov.bench.environment import write_results
+from sosmarkov.core.numerics import pack
 from sosmarkov.inference import propagate as propagation
-from sosmarkov.numerics import pack
 
 SIZES = [(2, 25), (6, 17), (12, 20), (6, 40)]
 QUICK_SIZES = [(2, 5)]

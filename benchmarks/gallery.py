@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from sosmarkov.bench.environment import write_results
-from sosmarkov.files import write_atomic
+from sosmarkov.core.files import write_atomic
 
 ROOT = Path(__file__).parent.parent
 NAMES = ("gymnasium_cart_pole", "glucose", "sunspots", "double_well")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from sosmarkov.bench.environment import environment
-from sosmarkov.files import load_arrays, write_atomic
+from sosmarkov.core.files import load_arrays, write_atomic
 
 SETTINGS: dict[str, Any] = {"size": 4, "steps": 2000, "patience": 10_000, "background": 0.0, "progress": False}
 QUICK = {"size": 2, "steps": 200, "objective": "transitions"}

@@ -26,7 +26,7 @@ from sosmarkov.bench.environment import environment
 from sosmarkov.bench.oracle import limit
 from sosmarkov.bench.protocol import LIMIT_TEST, score, simulate_test, simulate_training, steps_of
 from sosmarkov.bench.systems import get_system
-from sosmarkov.files import write_atomic
+from sosmarkov.core.files import write_atomic
 
 TEST, PREDECESSORS = 10_000, 50_000
 

@@ -28,9 +28,9 @@ import jax
 import numpy as np
 
 import sosmarkov as sm
-from sosmarkov import transforms
 from sosmarkov.bench.environment import environment
-from sosmarkov.files import write_atomic
+from sosmarkov.core.files import write_atomic
+from sosmarkov.spaces import transforms
 
 ROOT = Path(__file__).parent.parent
 SOURCE, PAGE = ROOT / "results" / "queries.json", ROOT / "docs" / "queries.md"

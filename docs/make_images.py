@@ -15,11 +15,11 @@ matplotlib.use("Agg")
 import numpy as np
 from PIL import Image
 from playwright.sync_api import sync_playwright
+from sosmarkov.files import write_atomic
 
 import sosmarkov as sm
 from sosmarkov import plots
 from sosmarkov.bench.systems import get_system
-from sosmarkov.files import write_atomic
 from sosmarkov.report import write_report
 
 IMAGES = Path(__file__).parent / "images"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sosmarkov import checks
+from sosmarkov.core import checks
 
 
 @pytest.mark.parametrize("value", [2.0, -1, True, "3", None])

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from sosmarkov.numerics import exp, exp2
+from sosmarkov.core.numerics import exp, exp2
 
 
 @pytest.mark.parametrize(("function", "base", "least"), [(exp, mpmath.e, -708.0), (exp2, 2, -1021.0)])

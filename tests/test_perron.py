@@ -9,7 +9,7 @@ import pytest
 
 import oracles
 import sosmarkov as sm
-from sosmarkov.perron import perron
+from sosmarkov.core.perron import perron
 from tables import FAMILIES
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sosmarkov.programs import jit_wide
+from sosmarkov.core.programs import jit_wide
 
 X = jnp.linspace(-2.0, 2.0, 5)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import scipy.special
 
-from sosmarkov import numerics, special
-from sosmarkov.bases.exponential import tilted_moment
-from sosmarkov.bases.fourier import cosine_moment, sine_moment
+from sosmarkov.core import numerics, special
+from sosmarkov.factor.bases.exponential import tilted_moment
+from sosmarkov.factor.bases.fourier import cosine_moment, sine_moment
 
 ARGUMENTS = [0.2, 0.5, 1.0, 1.7, 6.3, 8.0, 33.3, 250.0, 4000.0]
 

@@ -1,13 +1,13 @@
 """Learned Markov processes whose beliefs propagate exactly.
 
-Importing this package switches JAX's 64-bit mode on (see `sosmarkov._precision`). Names are loaded
+Importing this package switches JAX's 64-bit mode on (see `sosmarkov.core.precision`). Names are loaded
 when first used, so that the command line answers `--help` without loading JAX.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sosmarkov import _precision
+from sosmarkov.core import precision as _precision
 
 _precision.switch_on()
 
@@ -15,7 +15,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from sosmarkov.adapters.episodes import episodes
-    from sosmarkov.bases import (
+    from sosmarkov.contracts.belief import Belief, Estimate, EstimateWarning
+    from sosmarkov.contracts.known import KnownState
+    from sosmarkov.contracts.mixture import MixtureBelief
+    from sosmarkov.data.history import History
+    from sosmarkov.data.stream import open_trajectories
+    from sosmarkov.estimator import MarkovEstimator
+    from sosmarkov.factor.bases import (
         Basis,
         BetaBasis,
         ExponentialBasis,
@@ -24,28 +30,22 @@ if TYPE_CHECKING:
         GaussianBasis,
         MonomialBasis,
     )
-    from sosmarkov.belief import Belief, Estimate, EstimateWarning, KnownState, MixtureBelief
-    from sosmarkov.couplings import Bumps, Driven, Kraus, Linear, Network, Paired, Phases
-    from sosmarkov.diagnostics import CheckReport
-    from sosmarkov.driven import DrivenTransition
-    from sosmarkov.emission import LearnedSensor
-    from sosmarkov.ensemble import Ensemble
-    from sosmarkov.estimator import MarkovEstimator
-    from sosmarkov.forms import LinearForm, PlainConditional, SquaredForm
+    from sosmarkov.factor.couplings import Bumps, Driven, Kraus, Linear, Network, Paired, Phases
+    from sosmarkov.factor.driven import DrivenTransition
+    from sosmarkov.factor.forms import LinearForm, PlainConditional, SquaredForm
+    from sosmarkov.factor.transition import NormalisationWarning, Transition
     from sosmarkov.inference.filter import FilterResult
     from sosmarkov.inference.propagate import Beliefs, BeliefSequence
     from sosmarkov.inference.smooth import SmoothResult
     from sosmarkov.inference.trajectories import ChapmanKolmogorov
     from sosmarkov.io.model import load, save
     from sosmarkov.learning.fit import fit
-    from sosmarkov.learning.history import History
     from sosmarkov.learning.loop import TrainingError
-    from sosmarkov.learning.stream import open_trajectories
     from sosmarkov.learning.tune import Tuned, tune
-    from sosmarkov.network.belief import NetworkBelief
-    from sosmarkov.network.conditional import Conditional
-    from sosmarkov.network.fit import fit_network
-    from sosmarkov.network.network import BayesianNetwork, NetworkReport
+    from sosmarkov.networks.belief import NetworkBelief
+    from sosmarkov.networks.conditional import Conditional
+    from sosmarkov.networks.fit import fit_network
+    from sosmarkov.networks.network import BayesianNetwork, NetworkReport
     from sosmarkov.plots import (
         plot_belief,
         plot_calibration,
@@ -54,14 +54,23 @@ if TYPE_CHECKING:
         plot_stationary,
         plot_training,
     )
-    from sosmarkov.process import MarkovProcess
-    from sosmarkov.sensors import FactorSensor, GaussianSensor, IntervalSensor, LinearSensor, MixtureSensor, Sensor
-    from sosmarkov.transforms import Affine, Chain, GaussianCDF, Identity, Standardize, Transform
-    from sosmarkov.transition import NormalisationWarning, Transition
+    from sosmarkov.process.check import CheckReport
+    from sosmarkov.process.ensemble import Ensemble
+    from sosmarkov.process.process import MarkovProcess
+    from sosmarkov.sensors.joint import LearnedSensor
+    from sosmarkov.sensors.known import (
+        FactorSensor,
+        GaussianSensor,
+        IntervalSensor,
+        LinearSensor,
+        MixtureSensor,
+        Sensor,
+    )
+    from sosmarkov.spaces.transforms import Affine, Chain, GaussianCDF, Identity, Standardize, Transform
 
 _ROOMS = {
     "adapters.episodes": ("episodes",),
-    "bases": (
+    "factor.bases": (
         "Basis",
         "BetaBasis",
         "ExponentialBasis",
@@ -70,28 +79,30 @@ _ROOMS = {
         "GaussianBasis",
         "MonomialBasis",
     ),
-    "belief": ("Belief", "Estimate", "EstimateWarning", "KnownState", "MixtureBelief"),
-    "couplings": ("Bumps", "Driven", "Kraus", "Linear", "Network", "Paired", "Phases"),
-    "diagnostics": ("CheckReport",),
-    "driven": ("DrivenTransition",),
-    "emission": ("LearnedSensor",),
-    "ensemble": ("Ensemble",),
+    "contracts.belief": ("Belief", "Estimate", "EstimateWarning"),
+    "contracts.known": ("KnownState",),
+    "contracts.mixture": ("MixtureBelief",),
+    "factor.couplings": ("Bumps", "Driven", "Kraus", "Linear", "Network", "Paired", "Phases"),
+    "process.check": ("CheckReport",),
+    "factor.driven": ("DrivenTransition",),
+    "sensors.joint": ("LearnedSensor",),
+    "process.ensemble": ("Ensemble",),
     "estimator": ("MarkovEstimator",),
-    "forms": ("LinearForm", "PlainConditional", "SquaredForm"),
+    "factor.forms": ("LinearForm", "PlainConditional", "SquaredForm"),
     "io.model": ("load", "save"),
     "learning.fit": ("fit",),
-    "learning.history": ("History",),
+    "data.history": ("History",),
     "learning.loop": ("TrainingError",),
-    "learning.stream": ("open_trajectories",),
+    "data.stream": ("open_trajectories",),
     "learning.tune": ("Tuned", "tune"),
     "inference.filter": ("FilterResult",),
     "inference.propagate": ("BeliefSequence", "Beliefs"),
     "inference.smooth": ("SmoothResult",),
     "inference.trajectories": ("ChapmanKolmogorov",),
-    "network.belief": ("NetworkBelief",),
-    "network.conditional": ("Conditional",),
-    "network.fit": ("fit_network",),
-    "network.network": ("BayesianNetwork", "NetworkReport"),
+    "networks.belief": ("NetworkBelief",),
+    "networks.conditional": ("Conditional",),
+    "networks.fit": ("fit_network",),
+    "networks.network": ("BayesianNetwork", "NetworkReport"),
     "plots": (
         "plot_belief",
         "plot_calibration",
@@ -100,10 +111,10 @@ _ROOMS = {
         "plot_stationary",
         "plot_training",
     ),
-    "process": ("MarkovProcess",),
-    "sensors": ("FactorSensor", "GaussianSensor", "IntervalSensor", "LinearSensor", "MixtureSensor", "Sensor"),
-    "transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
-    "transition": ("NormalisationWarning", "Transition"),
+    "process.process": ("MarkovProcess",),
+    "sensors.known": ("FactorSensor", "GaussianSensor", "IntervalSensor", "LinearSensor", "MixtureSensor", "Sensor"),
+    "spaces.transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
+    "factor.transition": ("NormalisationWarning", "Transition"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 

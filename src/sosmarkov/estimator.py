@@ -9,11 +9,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from sosmarkov import checks
+from sosmarkov.core import checks
+from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.means import mean_after
 from sosmarkov.learning.fit import fit
-from sosmarkov.process import MarkovProcess
-from sosmarkov.transition import Transition
+from sosmarkov.process.process import MarkovProcess
 
 
 class MarkovEstimator(BaseEstimator):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from sosmarkov.bases import full_sum
-from sosmarkov.bases.full_table import FullTheta
+from sosmarkov.factor.bases import full_sum
+from sosmarkov.factor.bases.full_table import FullTheta
 
 TERMS = 300
 

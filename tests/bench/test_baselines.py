@@ -14,7 +14,7 @@ from sosmarkov.bench.baselines import flow, gp, grid, make_baseline, mixtures, w
 from sosmarkov.bench.baselines.steps import TrueStep
 from sosmarkov.bench.protocol import score, simulate_training, training_data, within_reach
 from sosmarkov.bench.systems import AdditiveNoise, Gaussian, System, get_system
-from sosmarkov.learning.mixtures import Mixture
+from sosmarkov.learning.factor.mixtures import Mixture
 from tables import EXHAUSTIVE
 
 A, b = np.array([[0.9, 0.3], [-0.2, 0.8]]), np.array([0.2, -0.1])

@@ -8,7 +8,7 @@ import pytest
 
 import oracles
 import sosmarkov as sm
-from sosmarkov import emission
+from sosmarkov.sensors import joint as emission
 from tables import EXHAUSTIVE
 
 N, M, Z, RANK, START = 4, 5, 3, 2, 2

@@ -11,8 +11,8 @@ import numpy as np
 
 import sosmarkov as sm
 import tables
-from sosmarkov.belief import ProductBelief
-from sosmarkov.learning.history import PhaseHistory
+from sosmarkov.data.history import PhaseHistory
+from sosmarkov.factor.beliefs import ProductBelief
 
 
 def sketched(make, *parts):

@@ -16,8 +16,8 @@ from model_cases import MODELS, driven, process
 from safetensors.numpy import save
 
 import sosmarkov as sm
-from sosmarkov.couplings import Features
-from sosmarkov.files import MAGIC, load_arrays, save_arrays
+from sosmarkov.core.files import MAGIC, load_arrays, save_arrays
+from sosmarkov.factor.couplings import Features
 from sosmarkov.io.model import describe
 
 HERE = Path(__file__).parent

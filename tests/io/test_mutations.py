@@ -11,7 +11,7 @@ from model_cases import MODELS
 
 import sosmarkov as sm
 import tables
-from sosmarkov.files import MAGIC, load_arrays, save_arrays
+from sosmarkov.core.files import MAGIC, load_arrays, save_arrays
 
 DAMAGED = 20_000 if tables.EXHAUSTIVE else 2_000
 FORGED = 2_000 if tables.EXHAUSTIVE else 100

@@ -11,9 +11,9 @@ def main(out: str, rank: int, processes: int, port: int) -> None:
     if processes > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"localhost:{port}", num_processes=processes, process_id=rank)
-    from sosmarkov.learning.initialise import start_initial, start_transition
+    from sosmarkov.learning.factor.initialise import start_initial, start_transition
+    from sosmarkov.learning.factor.objectives import Parameters, transition_loss
     from sosmarkov.learning.loop import Plan, stack, train
-    from sosmarkov.learning.objectives import Parameters, transition_loss
 
     rng = np.random.default_rng(0)
     y = rng.normal(size=(256, 1))

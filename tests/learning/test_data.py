@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sosmarkov.learning import data as d
+from sosmarkov.data import dataset as d
 
 
 def test_no_pair_crosses_a_gap_or_a_trajectory():

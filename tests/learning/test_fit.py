@@ -113,7 +113,7 @@ def test_a_checkpoint_resumes_to_the_same_process(small, tmp_path):
 
 
 def test_an_interruption_leaves_a_usable_process(monkeypatch):
-    from sosmarkov.learning import history
+    from sosmarkov.data import history
 
     class Stops(history.Progress):
         def update(self, phase, steps):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sosmarkov as sm
-from sosmarkov.learning.frames import coordinates_of, is_frame, trajectories_from
+from sosmarkov.data.frames import coordinates_of, is_frame, trajectories_from
 
 pa = pytest.importorskip("pyarrow")
 pandas = pytest.importorskip("pandas")

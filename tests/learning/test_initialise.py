@@ -10,9 +10,9 @@ from scipy.special import ndtr
 
 import oracles
 import sosmarkov as sm
-from sosmarkov.learning.initialise import COUPLINGS, FAMILIES, model_space, start_initial, start_transition
-from sosmarkov.learning.mixtures import Mixture, fit_halves, fit_mixture, local_basis, project, spread_basis
-from sosmarkov.learning.objectives import Parameters, realise, transition_loss
+from sosmarkov.learning.factor.initialise import COUPLINGS, FAMILIES, model_space, start_initial, start_transition
+from sosmarkov.learning.factor.mixtures import Mixture, fit_halves, fit_mixture, local_basis, project, spread_basis
+from sosmarkov.learning.factor.objectives import Parameters, realise, transition_loss
 from tables import EXHAUSTIVE
 from tables import FAMILIES as TABLE
 

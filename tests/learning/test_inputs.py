@@ -6,8 +6,8 @@ import pytest
 import scipy.stats
 
 import sosmarkov as sm
-from sosmarkov.learning.data import from_trajectories
-from sosmarkov.learning.inputs import make_features
+from sosmarkov.data.dataset import from_trajectories
+from sosmarkov.learning.factor.inputs import make_features
 
 
 def driven(count, steps, seed):

@@ -10,10 +10,18 @@ from scipy.special import ndtr
 
 import oracles
 import sosmarkov as sm
-from sosmarkov.learning import barrier
-from sosmarkov.learning.barrier import BarrierParameters, BoundedBeta, barrier_loss, cone_loss, eigenvector, finish
-from sosmarkov.learning.initialise import start_transition
-from sosmarkov.learning.objectives import (
+from sosmarkov.core.perron import perron
+from sosmarkov.learning.factor import barrier
+from sosmarkov.learning.factor.barrier import (
+    BarrierParameters,
+    BoundedBeta,
+    barrier_loss,
+    cone_loss,
+    eigenvector,
+    finish,
+)
+from sosmarkov.learning.factor.initialise import start_transition
+from sosmarkov.learning.factor.objectives import (
     Parameters,
     Start,
     belief_loss,
@@ -22,7 +30,6 @@ from sosmarkov.learning.objectives import (
     transition_loss,
     weighted_mean,
 )
-from sosmarkov.perron import perron
 from tables import FAMILIES, make_parts
 
 SHARE = 0.2

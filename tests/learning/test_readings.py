@@ -9,11 +9,11 @@ import scipy.stats
 
 import oracles
 import sosmarkov as sm
-from sosmarkov import sensors
-from sosmarkov.learning import latent
-from sosmarkov.learning.objectives import Parameters, realise
-from sosmarkov.learning.observed import Sensed
-from sosmarkov.learning.readings import WORTH, FilterLoss, ReadParameters, gain_of_a_mixture
+from sosmarkov.data.observed import Sensed
+from sosmarkov.learning.factor import latent
+from sosmarkov.learning.factor.objectives import Parameters, realise
+from sosmarkov.learning.factor.readings import WORTH, FilterLoss, ReadParameters, gain_of_a_mixture
+from sosmarkov.sensors import known as sensors
 
 PERIOD, KEPT, NOISE, READ = 5, 0.8, 0.6, 0.4
 TURN = 2 * np.pi / PERIOD

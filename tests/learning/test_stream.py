@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sosmarkov as sm
-from sosmarkov.learning import stream as streaming
+from sosmarkov.data import stream as streaming
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402

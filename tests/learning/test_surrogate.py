@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sosmarkov.learning.data import from_trajectories
+from sosmarkov.data.dataset import from_trajectories
+from sosmarkov.learning.factor.surrogate import Surrogate, draw_starts, gaussian_score, roll, surrogate_loss
 from sosmarkov.learning.loop import Plan, train
-from sosmarkov.learning.surrogate import Surrogate, draw_starts, gaussian_score, roll, surrogate_loss
 
 
 def skewed(count, steps, seed):

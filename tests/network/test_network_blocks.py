@@ -8,7 +8,7 @@ from network_cases import M, N, network_of
 
 import sosmarkov as sm
 from oracles import gauss_legendre, tensor
-from sosmarkov.network import model
+from sosmarkov.networks import model
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 import sosmarkov as sm
-from sosmarkov.network.table import read_table
+from sosmarkov.networks.table import read_table
 from tables import only_exhaustive
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

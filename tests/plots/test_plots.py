@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sosmarkov as sm
-from sosmarkov.learning.history import History, PhaseHistory
+from sosmarkov.data.history import History, PhaseHistory
 from sosmarkov.plots.numbers import densities_on, quantiles
 
 STEPS = 2

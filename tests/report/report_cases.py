@@ -3,7 +3,7 @@
 import numpy as np
 
 import sosmarkov as sm
-from sosmarkov.learning.history import History, PhaseHistory
+from sosmarkov.data.history import History, PhaseHistory
 
 STEPS = 3
 

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from sosmarkov import checks
+from sosmarkov.core import checks
+from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.means import mean_after
-from sosmarkov.process import MarkovProcess
-from sosmarkov.transition import Transition
+from sosmarkov.process.process import MarkovProcess
 
 
 def transition_model(process: MarkovProcess, step: timedelta, *, seed: int = 0) -> Any:
@@ -68,7 +68,7 @@ def transition_model(process: MarkovProcess, step: timedelta, *, seed: int = 0) 
             )
 
         def logpdf(self, state1: Any, state2: Any, **kwargs: Any) -> Any:
-            """Log p(state1 | state2), for one pair or for many."""
+            """log p(state1 | state2), for one pair or for many."""
             if steps_in(kwargs.get("time_interval"), step) != 1:
                 raise ValueError("Expected one step between two states for a density, got another time.")
             found = np.asarray(transition.log_prob(_rows(state1), _rows(state2)))

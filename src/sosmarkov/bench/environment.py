@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 
 import sosmarkov
-from sosmarkov.files import write_atomic
+from sosmarkov.core.files import write_atomic
 
 
 def environment() -> dict[str, Any]:

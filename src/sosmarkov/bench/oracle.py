@@ -124,7 +124,7 @@ def _log_normal(away: Array, factor: Array) -> Array:
 def _walk_back(
     system: System, normals: _Normals, past: Array, keys: Array, k: Array, particles: int
 ) -> tuple[Array, Array]:
-    """Log p(x_k) of each of the test states past[:, k]: too low, and too high."""
+    """log p(x_k) of each of the test states past[:, k]: too low, and too high."""
 
     def log_g(j: Array, x: Array) -> Array:
         fitted = _log_normal(x - normals.mean[j], normals.factor[j])

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from sosmarkov.belief import Belief
 from sosmarkov.bench.baselines.base import Baseline, Beliefs, Trained, Trainer
 from sosmarkov.bench.protocol import TrainingData
+from sosmarkov.contracts.belief import Belief
 from sosmarkov.learning.fit import fit
-from sosmarkov.process import MarkovProcess
+from sosmarkov.process.process import MarkovProcess
 
 
 @dataclass(frozen=True)

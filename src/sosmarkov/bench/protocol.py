@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from sosmarkov.bench.systems.base import System
-from sosmarkov.learning.data import robust_standardize
+from sosmarkov.data.dataset import robust_standardize
 
 # How far ahead beliefs are scored, whatever longer horizon a system has.
 HORIZON = 13

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from sosmarkov.learning.fit import fit
-from sosmarkov.process import MarkovProcess
+from sosmarkov.process.process import MarkovProcess
 
 _MINUTES = 5
 _BEGIN = datetime(2010, 3, 24)
@@ -97,13 +97,13 @@ class LinearStep(NamedTuple):
         return np.stack(means, axis=1), np.array(covariances)
 
     def log_prob(self, x: np.ndarray, later: np.ndarray) -> np.ndarray:
-        """Log p(later_k | x), shape (N, K); NaN where there is no later state."""
+        """log p(later_k | x), shape (N, K); NaN where there is no later state."""
         means, covariances = self.ahead(x, later.shape[1])
         return np.stack([normal_log_prob(later[:, k], means[:, k], c) for k, c in enumerate(covariances)], axis=1)
 
 
 def normal_log_prob(x: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Log N(x; mean, covariance), shape (N,)."""
+    """log N(x; mean, covariance), shape (N,)."""
     z = np.linalg.solve(np.linalg.cholesky(covariance), (x - mean).T)
     _, log_det = np.linalg.slogdet(2.0 * np.pi * covariance)
     return -0.5 * (np.sum(z**2, axis=0) + log_det)
@@ -141,7 +141,7 @@ def scores_beside(
 
 
 def forecast_scores(process: MarkovProcess, x: np.ndarray, later: np.ndarray) -> np.ndarray:
-    """Log p(later_k | x) with exact beliefs for x (N, d), later (N, K, d): shape (N, K), NaN where later is."""
+    """log p(later_k | x) with exact beliefs for x (N, d), later (N, K, d): shape (N, K), NaN where later is."""
     there = np.all(np.isfinite(later), axis=-1)
     asked = np.where(there[..., None], later, x[:, None])
     return np.where(there, np.asarray(_forecast(process, jnp.asarray(x), jnp.asarray(asked))), np.nan)

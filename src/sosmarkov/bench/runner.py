@@ -90,7 +90,7 @@ def table(
         page: A file, such as docs/results.md.
     """
     from sosmarkov.bench.tables import render
-    from sosmarkov.files import write_atomic
+    from sosmarkov.core.files import write_atomic
 
     text = render(Path(results), None if learning is None else Path(learning))
     if page is not None:
@@ -183,7 +183,7 @@ class _Job:
 
     def _write(self, path: Path, content: dict[str, Any]) -> dict[str, Any]:
         from sosmarkov.bench.environment import environment
-        from sosmarkov.files import write_atomic
+        from sosmarkov.core.files import write_atomic
 
         content = content | {"environment": environment()}
         text = json.dumps(content, indent=1)

@@ -36,14 +36,14 @@ class SeasonalAR(NamedTuple):
         return means, stds
 
     def log_prob(self, phase: np.ndarray, x: np.ndarray, later: np.ndarray) -> np.ndarray:
-        """Log p(later_k | x) of the states 1, ..., K ahead, shape (N, K)."""
+        """log p(later_k | x) of the states 1, ..., K ahead, shape (N, K)."""
         return scipy.stats.norm.logpdf(later, *self.ahead(phase, x, later.shape[1]))
 
 
 def climatology(
     phase: np.ndarray, x: np.ndarray, first: np.ndarray, later: np.ndarray, period: int, *, kernel: bool
 ) -> np.ndarray:
-    """Log p(later | its phase), whatever came before: one Gaussian a phase, or a kernel density (Scott's width).
+    """log p(later | its phase), whatever came before: one Gaussian a phase, or a kernel density (Scott's width).
 
     Args:
         phase: Of the states to learn from, shape (N,).

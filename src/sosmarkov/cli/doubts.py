@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sosmarkov.learning.frames import Columns
+from sosmarkov.data.frames import Columns
 
 # Text of which so many cells are numbers was meant to be numbers.
 _MOSTLY = 0.8

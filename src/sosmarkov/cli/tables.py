@@ -15,7 +15,7 @@ import numpy as np
 from sosmarkov.cli.doubts import about_left_out
 from sosmarkov.cli.options import UsageError
 from sosmarkov.cli.wide import from_wide
-from sosmarkov.learning.frames import ArrowColumns, Columns, arrange, chosen
+from sosmarkov.data.frames import ArrowColumns, Columns, arrange, chosen
 
 _TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _PARQUET = (".parquet", ".pq")
@@ -304,7 +304,7 @@ def check_writable(path: Path | None, known: Sequence[str] = WRITABLE) -> None:
 
 def write(path: Path, table: Mapping[str, np.ndarray]) -> None:
     """Columns of one length as CSV, Parquet or NPZ, by the ending; whole or not at all."""
-    from sosmarkov.files import write_atomic
+    from sosmarkov.core.files import write_atomic
 
     kind = _suffix(path, WRITABLE, "write")
     if kind == ".csv":

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sosmarkov.learning.frames import Columns
+from sosmarkov.data.frames import Columns
 
 _STEP = re.compile(r"(.*?[^\d])(\d+)[\])]?")
 

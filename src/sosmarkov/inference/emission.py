@@ -9,16 +9,17 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
-from sosmarkov import sampling
-from sosmarkov.belief import Belief, ProductBelief, normalised
-from sosmarkov.emission import Emitted, LearnedSensor
-from sosmarkov.forms import SquaredForm, overlap_table
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.core.numerics import unpack_coefficients
+from sosmarkov.factor import sampling
+from sosmarkov.factor.beliefs import ProductBelief, normalised
+from sosmarkov.factor.forms import SquaredForm, overlap_table
+from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.filter import FilterResult, Updated, require_possible
 from sosmarkov.inference.propagate import Beliefs, BeliefSequence, belief_from
 from sosmarkov.inference.smooth import SmoothResult, message_form
-from sosmarkov.numerics import unpack_coefficients
-from sosmarkov.transforms import to_data, to_model
-from sosmarkov.transition import Transition
+from sosmarkov.sensors.joint import Emitted, LearnedSensor
+from sosmarkov.spaces.transforms import to_data, to_model
 
 
 class Run(eqx.Module):

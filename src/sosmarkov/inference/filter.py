@@ -13,14 +13,17 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov import checks
-from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief, normalised
-from sosmarkov.forms import Form, multiplied
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.known import KnownState
+from sosmarkov.contracts.mixture import MixtureBelief
+from sosmarkov.core import checks
+from sosmarkov.core.programs import jit_wide
+from sosmarkov.factor.beliefs import ProductBelief, normalised
+from sosmarkov.factor.forms import Form, multiplied
+from sosmarkov.factor.transition import Dynamics, Transition
 from sosmarkov.inference.propagate import Beliefs, BeliefSequence, first_coefficients, row, some_form
 from sosmarkov.inference.weigh import Weigher, make_weigher
-from sosmarkov.programs import jit_wide
-from sosmarkov.sensors import Reading, Sensor, log_likelihood
-from sosmarkov.transition import Dynamics, Transition
+from sosmarkov.sensors.known import Reading, Sensor, log_likelihood
 
 
 class Updated(NamedTuple):
@@ -90,7 +93,7 @@ class FilterResult(eqx.Module):
 
     @property
     def log_evidence(self) -> Float[Array, ...]:
-        """Log p(o_0, ..., o_(T-1)), of each sequence where many were filtered by `jax.vmap`."""
+        """log p(o_0, ..., o_(T-1)), of each sequence where many were filtered by `jax.vmap`."""
         return jnp.sum(self.log_evidences, axis=-1)
 
 
@@ -157,7 +160,7 @@ def _apply(belief: ProductBelief, reading: Reading) -> tuple[Array, ProductBelie
 
 
 def times(h: Form, reading: Reading) -> Form:
-    """H l without the reading's box."""
+    """h l without the reading's box."""
     if reading.term is not None:
         h = h.times_term(reading.term)
     return h if reading.form is None else multiplied(h, reading.form)

@@ -8,10 +8,10 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov import checks
-from sosmarkov.checks import ArrayLike
-from sosmarkov.transforms import to_model
-from sosmarkov.transition import Transition
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.factor.transition import Transition
+from sosmarkov.spaces.transforms import to_model
 
 # States whose coefficients are held at once.
 _BLOCK = 256

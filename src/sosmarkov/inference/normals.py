@@ -12,10 +12,10 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov.bases import Basis, FullGaussianBasis, Terms
-from sosmarkov.bases.full_table import projected_products
-from sosmarkov.numerics import exp2
-from sosmarkov.sensors import LinearReading
+from sosmarkov.core.numerics import exp2
+from sosmarkov.factor.bases import Basis, FullGaussianBasis, Terms
+from sosmarkov.factor.bases.full_table import projected_products
+from sosmarkov.sensors.known import LinearReading
 
 # A matrix for every pair of terms: entries of the lower triangle that are not zero throughout, by (row, column).
 Triangle = dict[tuple[int, int], Float[Array, "..."]]
@@ -33,7 +33,7 @@ class Projections(eqx.Module):
         return all(i == j for i, j in self.covariance)
 
     def log_density(self, observation: Float[Array, " k"]) -> Float[Array, ...]:
-        """Log N(o; mean, covariance) over what is there, by elimination; zero where nothing is."""
+        """log N(o; mean, covariance) over what is there, by elimination; zero where nothing is."""
         there = ~jnp.isnan(observation)
         count = len(self.mean)
         away = [jnp.where(there[i], observation[i] - self.mean[i], 0.0) for i in range(count)]

@@ -12,9 +12,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief
-from sosmarkov.forms import Form, overlap_table
-from sosmarkov.transition import Dynamics, Transition
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.known import KnownState
+from sosmarkov.contracts.mixture import MixtureBelief
+from sosmarkov.factor.beliefs import ProductBelief
+from sosmarkov.factor.forms import Form, overlap_table
+from sosmarkov.factor.transition import Dynamics, Transition
 
 
 def first_coefficients(transition: Transition, initial: Belief) -> Float[Array, " q"]:

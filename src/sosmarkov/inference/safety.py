@@ -12,16 +12,18 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov import checks
-from sosmarkov.bases import FullGaussianBasis, GaussianBasis
-from sosmarkov.belief import Belief, KnownState, ProductBelief
-from sosmarkov.checks import ArrayLike
-from sosmarkov.forms import Form
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.known import KnownState
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.special import log_normal_between
+from sosmarkov.factor.bases import FullGaussianBasis, GaussianBasis
+from sosmarkov.factor.beliefs import ProductBelief
+from sosmarkov.factor.forms import Form
+from sosmarkov.factor.transition import Dynamics, Transition
 from sosmarkov.inference.normals import project
 from sosmarkov.inference.propagate import first_coefficients, row, some_form
-from sosmarkov.sensors import LinearReading
-from sosmarkov.special import log_normal_between
-from sosmarkov.transition import Dynamics, Transition
+from sosmarkov.sensors.known import LinearReading
 
 
 class Box(eqx.Module):

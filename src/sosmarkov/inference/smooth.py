@@ -12,15 +12,19 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
-from sosmarkov import checks, sampling
-from sosmarkov.belief import Belief, KnownState, MixtureBelief, ProductBelief
-from sosmarkov.forms import Form
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.known import KnownState
+from sosmarkov.contracts.mixture import MixtureBelief
+from sosmarkov.core import checks
+from sosmarkov.factor import sampling
+from sosmarkov.factor.beliefs import ProductBelief
+from sosmarkov.factor.forms import Form
+from sosmarkov.factor.transition import Dynamics, Transition
 from sosmarkov.inference.filter import FilterResult, ReadBeliefs, filter_observations, times
 from sosmarkov.inference.propagate import Beliefs, BeliefSequence, row, some_form
 from sosmarkov.inference.weigh import make_weigher, under
-from sosmarkov.sensors import Sensor
-from sosmarkov.transforms import to_data, to_model
-from sosmarkov.transition import Dynamics, Transition
+from sosmarkov.sensors.known import Sensor
+from sosmarkov.spaces.transforms import to_data, to_model
 
 
 class SmoothedBeliefs(ReadBeliefs):
@@ -64,7 +68,7 @@ class SmoothResult(eqx.Module):
 
     @property
     def log_evidence(self) -> Float[Array, ...]:
-        """Log p(o_0, ..., o_(T-1))."""
+        """log p(o_0, ..., o_(T-1))."""
         return self.filtered.log_evidence
 
     def sample(self, key: PRNGKeyArray, count: int = 1) -> Float[Array, "n t d"]:
@@ -114,7 +118,7 @@ def message_form(dynamics: Dynamics, coefficients: Array) -> Form:
 
 
 def _with_message(belief: Belief, message: Form) -> ProductBelief:
-    """H B in the place of h g."""
+    """h B in the place of h g."""
     if isinstance(belief, MixtureBelief):
         raise ValueError("Expected one belief to start from, got a mixture: smooth from each of its members.")
     assert isinstance(belief, ProductBelief)

@@ -8,11 +8,11 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from sosmarkov.belief import Belief
-from sosmarkov.forms import LinearForm
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.core.numerics import unpack, unpack_coefficients
+from sosmarkov.factor.forms import LinearForm
+from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.propagate import coefficients_at, first_coefficients, run_from, step, step_matrix
-from sosmarkov.numerics import unpack, unpack_coefficients
-from sosmarkov.transition import Transition
 
 # Steps beyond which a process is said not to mix.
 _LONGEST = 2**60
@@ -20,7 +20,7 @@ _LONGEST = 2**60
 
 @eqx.filter_jit
 def mass_vector(transition: Transition) -> Float[Array, " q"]:
-    """V with mass v . C."""
+    """v with mass v . C."""
     return transition.g.coefficients @ transition.overlap
 
 
@@ -107,7 +107,7 @@ def mixing_time(transition: Transition, start: Belief, tolerance: float) -> int:
 
 @eqx.filter_jit
 def coordinate_table(transition: Transition, coordinate: int) -> Float[Array, "p q"]:
-    """Int x_c times phi's term p times psi's term q, x in data space."""
+    """int x_c times phi's term p times psi's term q, x in data space."""
     matrix, offset, inner = transition.transform.split()
     order = transition.kernel.order
     left, right = transition.phi.terms(order), transition.psi.terms(order)

@@ -12,13 +12,14 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
-from sosmarkov import checks
-from sosmarkov.belief import Belief, KnownState
-from sosmarkov.checks import ArrayLike
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.known import KnownState
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.factor.transition import Dynamics, Transition
 from sosmarkov.inference.propagate import belief_from, propagate, row, run_from, some_form
 from sosmarkov.inference.safety import Box, box_table
-from sosmarkov.transforms import to_model
-from sosmarkov.transition import Dynamics, Transition
+from sosmarkov.spaces.transforms import to_model
 
 _BLOCK = 1024
 
@@ -43,7 +44,7 @@ def gather(trajectories: ArrayLike | Sequence[ArrayLike], dim: int) -> list[np.n
 def log_likelihood(
     dynamics: Dynamics, initial: Belief, trajectories: list[np.ndarray], inputs: list[np.ndarray] | None = None
 ) -> Float[Array, " n"]:
-    """Log p of the states of each trajectory that are there: gaps of r steps by the r-step density."""
+    """log p of the states of each trajectory that are there: gaps of r steps by the r-step density."""
     total = np.zeros(len(trajectories))
     groups: dict[int, list[tuple[int, int]]] = {}
     for index, path in enumerate(trajectories):
@@ -82,7 +83,7 @@ def _first_states(
 
 @eqx.filter_jit
 def _after(dynamics: Dynamics, x: Array, x_next: Array, gap: int, inputs: Float[Array, "n gap e"] | None) -> Array:
-    """Log p(x_next | x) over several steps, under the inputs of each pair."""
+    """log p(x_next | x) over several steps, under the inputs of each pair."""
     y, _ = to_model(dynamics.transform, x)
     y_next, log_det = to_model(dynamics.transform, x_next)
 

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from sosmarkov.bases import Basis, Terms
-from sosmarkov.forms import Form, require_alike
+from sosmarkov.factor.bases import Basis, Terms
+from sosmarkov.factor.forms import Form, require_alike
 from sosmarkov.inference.normals import Normals, Weighed, project
-from sosmarkov.sensors import Reading, Sensor
-from sosmarkov.transforms import Transform
+from sosmarkov.sensors.known import Reading, Sensor
+from sosmarkov.spaces.transforms import Transform
 
 
 class Weigher(eqx.Module):

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from sosmarkov import __version__
-from sosmarkov.ensemble import Ensemble
-from sosmarkov.files import load_arrays, save_arrays
+from sosmarkov.core.files import load_arrays, save_arrays
 from sosmarkov.io.tree import Reader, Writer
-from sosmarkov.network.network import BayesianNetwork
-from sosmarkov.process import MarkovProcess
+from sosmarkov.networks.network import BayesianNetwork
+from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.process.process import MarkovProcess
 
 FORMAT = 1
 _KINDS: dict[str, type] = {"process": MarkovProcess, "ensemble": Ensemble, "network": BayesianNetwork}

@@ -16,20 +16,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sosmarkov import bases, checks, couplings, sensors, transforms
-from sosmarkov.bases import require_compatible
-from sosmarkov.bases.interval import interval_ends
-from sosmarkov.belief import KnownState, MixtureBelief, ProductBelief
-from sosmarkov.couplings.base import require_rank, require_share
-from sosmarkov.driven import DrivenTransition
-from sosmarkov.emission import LearnedSensor
-from sosmarkov.ensemble import Ensemble
-from sosmarkov.forms import LinearForm, SquaredForm
-from sosmarkov.learning.history import History, PhaseHistory
-from sosmarkov.network.conditional import Conditional
-from sosmarkov.network.network import BayesianNetwork
-from sosmarkov.process import MarkovProcess
-from sosmarkov.transition import Transition
+from sosmarkov.contracts.known import KnownState
+from sosmarkov.contracts.mixture import MixtureBelief
+from sosmarkov.core import checks
+from sosmarkov.data.history import History, PhaseHistory
+from sosmarkov.factor import bases, couplings
+from sosmarkov.factor.bases import require_compatible
+from sosmarkov.factor.bases.interval import interval_ends
+from sosmarkov.factor.beliefs import ProductBelief
+from sosmarkov.factor.couplings.base import require_rank, require_share
+from sosmarkov.factor.driven import DrivenTransition
+from sosmarkov.factor.forms import LinearForm, SquaredForm
+from sosmarkov.factor.transition import Transition
+from sosmarkov.networks.conditional import Conditional
+from sosmarkov.networks.network import BayesianNetwork
+from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.process.process import MarkovProcess
+from sosmarkov.sensors import known as sensors
+from sosmarkov.sensors.joint import LearnedSensor
+from sosmarkov.spaces import transforms
 
 Fields = dict[str, Any]
 

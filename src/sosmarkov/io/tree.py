@@ -16,8 +16,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import jaxtyped
 
-from sosmarkov.checks import is_concrete
-from sosmarkov.forms import Form
+from sosmarkov.core.checks import is_concrete
+from sosmarkov.factor.forms import Form
 from sosmarkov.io.registry import ENTRIES, NAMES, Entry, Fields, require, stored_fields
 
 _INFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}

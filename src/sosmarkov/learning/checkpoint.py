@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sosmarkov.files import load_arrays, save_arrays
-from sosmarkov.learning.history import PhaseHistory
+from sosmarkov.core.files import load_arrays, save_arrays
+from sosmarkov.data.history import PhaseHistory
 from sosmarkov.learning.loop import Keeper, State
 
 _FORMAT = 1

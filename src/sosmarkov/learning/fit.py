@@ -9,23 +9,23 @@ from typing import Any, Literal, overload
 import jax
 import numpy as np
 
-from sosmarkov import checks
-from sosmarkov.bases import Basis
-from sosmarkov.checks import ArrayLike
-from sosmarkov.couplings import Features
-from sosmarkov.ensemble import Ensemble
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.data.dataset import Data, as_list, from_pairs, from_trajectories, require_enough
+from sosmarkov.data.frames import as_table, coordinates_of, is_frame, trajectories_from
+from sosmarkov.data.history import Progress
+from sosmarkov.data.stream import Stored, StoredArray, Stream, streams
+from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.couplings import Features
 from sosmarkov.learning.checkpoint import Checkpoint, fingerprint
-from sosmarkov.learning.data import Data, as_list, from_pairs, from_trajectories, require_enough
-from sosmarkov.learning.frames import as_table, coordinates_of, is_frame, trajectories_from
-from sosmarkov.learning.history import Progress
 from sosmarkov.learning.phases import Interruption, Phases
 from sosmarkov.learning.run import Run
 from sosmarkov.learning.sensing import settle_latent, settle_sensing
 from sosmarkov.learning.settings import settle
-from sosmarkov.learning.stream import Stored, StoredArray, Stream, streams
-from sosmarkov.process import MarkovProcess
-from sosmarkov.sensors import Sensor
-from sosmarkov.transforms import Transform
+from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.process.process import MarkovProcess
+from sosmarkov.sensors.known import Sensor
+from sosmarkov.spaces.transforms import Transform
 
 
 # For readers of types: one member is a process, more are an ensemble. The options are those below.

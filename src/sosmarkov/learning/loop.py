@@ -19,7 +19,7 @@ import optax
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sosmarkov.learning.history import PhaseHistory, Progress
+from sosmarkov.data.history import PhaseHistory, Progress
 
 CHUNK = 50
 

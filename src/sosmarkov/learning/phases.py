@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sosmarkov.learning.history import PhaseHistory, Progress
+from sosmarkov.data.history import PhaseHistory, Progress
 from sosmarkov.learning.loop import Keeper, Plan, train
 from sosmarkov.learning.settings import Settings
 

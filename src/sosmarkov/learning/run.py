@@ -10,23 +10,16 @@ import equinox as eqx
 import numpy as np
 from jax import Array
 
-from sosmarkov.ensemble import Ensemble
-from sosmarkov.forms import Form
-from sosmarkov.learning.barrier import BarrierParameters, barrier_loss, finish
-from sosmarkov.learning.data import (
-    Data,
-    from_trajectories,
-    repeated,
-    robust_standardize,
-    set_aside_extremes,
-    split,
-)
-from sosmarkov.learning.history import History
-from sosmarkov.learning.initialise import model_space, start_initial, start_transition
-from sosmarkov.learning.inputs import make_features
-from sosmarkov.learning.loop import TrainingError, evaluate, stack, unstack
-from sosmarkov.learning.mixtures import in_parallel, points_for
-from sosmarkov.learning.objectives import (
+from sosmarkov.data.dataset import Data, from_trajectories, repeated, robust_standardize, set_aside_extremes, split
+from sosmarkov.data.history import History
+from sosmarkov.data.stream import Stream
+from sosmarkov.factor.forms import Form
+from sosmarkov.factor.transition import Dynamics
+from sosmarkov.learning.factor.barrier import BarrierParameters, barrier_loss, finish
+from sosmarkov.learning.factor.initialise import model_space, start_initial, start_transition
+from sosmarkov.learning.factor.inputs import make_features
+from sosmarkov.learning.factor.mixtures import in_parallel, points_for
+from sosmarkov.learning.factor.objectives import (
     Parameters,
     Start,
     belief_loss,
@@ -35,13 +28,13 @@ from sosmarkov.learning.objectives import (
     realise_transition,
     transition_loss,
 )
+from sosmarkov.learning.factor.rolled import rolled
+from sosmarkov.learning.loop import TrainingError, evaluate, stack, unstack
 from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.rolled import rolled
 from sosmarkov.learning.settings import Settings
-from sosmarkov.learning.stream import Stream
-from sosmarkov.process import MarkovProcess
-from sosmarkov.transforms import Affine, GaussianCDF, Standardize, Transform, rows_to_data, rows_to_model
-from sosmarkov.transition import Dynamics
+from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.process.process import MarkovProcess
+from sosmarkov.spaces.transforms import Affine, GaussianCDF, Standardize, Transform, rows_to_data, rows_to_model
 
 _STARTS = 8
 _ROWS = 20_000
@@ -212,7 +205,7 @@ _realise = eqx.filter_jit(realise)
 
 
 def train_start(phases: Phases, settings: Settings, parameters: Parameters, training: Any, held_out: Any) -> Parameters:
-    """P_0 from initial states and their weights, with g as the transition has it."""
+    """p_0 from initial states and their weights, with g as the transition has it."""
     background = parameters.coupling.background
     g = eqx.filter_jit(eqx.filter_vmap(lambda one: realise_transition(one).g, in_axes=eqx.if_array(0)))(parameters)
     start = Start(g, parameters.start_basis, parameters.start_factor, background)

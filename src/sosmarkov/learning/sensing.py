@@ -6,19 +6,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sosmarkov import checks
-from sosmarkov.bases import FullGaussianBasis
-from sosmarkov.ensemble import Ensemble
-from sosmarkov.learning.data import Data, from_trajectories
-from sosmarkov.learning.latent import Known, draw_states
-from sosmarkov.learning.observed import Sensed, as_readings, scaled, scaled_readings
+from sosmarkov.core import checks
+from sosmarkov.data.dataset import Data, from_trajectories
+from sosmarkov.data.observed import Sensed, as_readings, scaled, scaled_readings
+from sosmarkov.factor.bases import FullGaussianBasis
+from sosmarkov.learning.factor.latent import Known, draw_states
+from sosmarkov.learning.factor.readings import WORTH, ReadRun, gain_of_a_mixture
+from sosmarkov.learning.factor.sensed import SensedRun
 from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.readings import WORTH, ReadRun, gain_of_a_mixture
-from sosmarkov.learning.sensed import SensedRun
 from sosmarkov.learning.settings import Settings
-from sosmarkov.process import MarkovProcess
-from sosmarkov.sensors import Sensor
-from sosmarkov.transforms import Identity, Standardize
+from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.process.process import MarkovProcess
+from sosmarkov.sensors.known import Sensor
+from sosmarkov.spaces.transforms import Identity, Standardize
 
 KINDS = ("linear", "joint")
 # Rank for each function of a reading.

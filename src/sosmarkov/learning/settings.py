@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sosmarkov import checks
-from sosmarkov.bases import Basis
-from sosmarkov.couplings import Features
-from sosmarkov.learning.data import Data
-from sosmarkov.learning.inputs import settle_features
+from sosmarkov.core import checks
+from sosmarkov.data.dataset import Data
+from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.couplings import Features
+from sosmarkov.learning.factor.inputs import settle_features
 
 BASES = ("gaussian", "gaussian-full", "beta", "exponential", "monomial", "fourier")
 COUPLINGS = ("kraus", "paired", "linear")

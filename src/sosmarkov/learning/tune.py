@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from sosmarkov import checks
-from sosmarkov.ensemble import Ensemble
+from sosmarkov.core import checks
 from sosmarkov.learning.fit import fit
 from sosmarkov.learning.loop import TrainingError
-from sosmarkov.process import MarkovProcess
+from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.process.process import MarkovProcess
 
 
 class Tuned(NamedTuple):

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from sosmarkov import checks
-from sosmarkov.belief import Belief, KnownState
-from sosmarkov.calibration import stacked
-from sosmarkov.checks import ArrayLike
-from sosmarkov.network.belief import NetworkBelief
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.known import KnownState
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.forecasting.calibration import stacked
+from sosmarkov.networks.belief import NetworkBelief
 from sosmarkov.plots import numbers
 from sosmarkov.plots.numbers import pyplot
 from sosmarkov.plots.sources import beliefs_from
-from sosmarkov.process import MarkovProcess
+from sosmarkov.process.process import MarkovProcess
 
 _SIDE, _LEVELS, _COLUMNS = 96, 12, 6
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sosmarkov import checks
-from sosmarkov.calibration import SHARES, calibrate, spread, stacked
-from sosmarkov.checks import ArrayLike
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.forecasting.calibration import SHARES, calibrate, spread, stacked
 from sosmarkov.plots import numbers
 from sosmarkov.plots.figures import fan
 from sosmarkov.plots.numbers import pyplot

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sosmarkov import checks
-from sosmarkov.belief import Belief
-from sosmarkov.checks import ArrayLike
-from sosmarkov.files import write_atomic
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.files import write_atomic
 from sosmarkov.inference.trajectories import ChapmanKolmogorov
 from sosmarkov.plots.numbers import pyplot, quantiles
 

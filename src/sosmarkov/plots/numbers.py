@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from sosmarkov import checks
-from sosmarkov.bases import FullGaussianBasis
-from sosmarkov.bases.full_sum import sum_at
-from sosmarkov.belief import Belief, KnownState, ProductBelief
-from sosmarkov.belief.product import DensityBelief, MarginalBelief
-from sosmarkov.transforms import to_model
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.known import KnownState
+from sosmarkov.core import checks
+from sosmarkov.factor.bases import FullGaussianBasis
+from sosmarkov.factor.bases.full_sum import sum_at
+from sosmarkov.factor.beliefs import DensityBelief, MarginalBelief, ProductBelief
+from sosmarkov.spaces.transforms import to_model
 
 # A window reaches from one of these quantiles to the other, and a quarter of that further on either side: heavy
 # tails would leave the rest too small to see.
@@ -45,7 +46,7 @@ def part_of(belief: Belief, coordinates: Sequence[int]) -> Belief:
 
 
 def density(belief: Any, points: np.ndarray) -> np.ndarray:
-    """P at points (..., d); NaN where rounding leaves no digit of a marginal, far from where it has its mass."""
+    """p at points (..., d); NaN where rounding leaves no digit of a marginal, far from where it has its mass."""
     try:
         return np.asarray(belief.prob(points))
     except RuntimeError:
@@ -58,7 +59,7 @@ def density(belief: Any, points: np.ndarray) -> np.ndarray:
 
 
 def density_on(belief: Any, axes: Sequence[np.ndarray]) -> np.ndarray:
-    """P on the grid of one or two axes; rows are the second axis, as pictures have them."""
+    """p on the grid of one or two axes; rows are the second axis, as pictures have them."""
     return density(belief, np.stack(np.meshgrid(*axes), axis=-1))
 
 

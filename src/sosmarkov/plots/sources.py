@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sosmarkov.belief import Belief
-from sosmarkov.checks import ArrayLike
-from sosmarkov.ensemble import Ensemble
-from sosmarkov.process import MarkovProcess
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.process.process import MarkovProcess
 
 _STEPS = 10
 

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 import sosmarkov
-from sosmarkov.couplings import Kraus
-from sosmarkov.ensemble import Ensemble
-from sosmarkov.process import MarkovProcess
+from sosmarkov.factor.couplings import Kraus
+from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.process.process import MarkovProcess
 from sosmarkov.report.collect import Story
 
 Rows = list[tuple[str, str]]

@@ -6,8 +6,8 @@ from html import escape
 
 import numpy as np
 
-from sosmarkov.belief import Belief
-from sosmarkov.calibration import SHARES, Calibration
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.forecasting.calibration import SHARES, Calibration
 from sosmarkov.plots import numbers
 from sosmarkov.report.collect import Story
 from sosmarkov.report.svg import Chart

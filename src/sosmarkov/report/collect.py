@@ -11,15 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from sosmarkov import checks
-from sosmarkov.belief import Belief, KnownState, MixtureBelief
-from sosmarkov.calibration import Calibration, calibrate, spread, stacked
-from sosmarkov.checks import ArrayLike
-from sosmarkov.driven import steps_of
-from sosmarkov.ensemble import Ensemble
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.known import KnownState
+from sosmarkov.contracts.mixture import MixtureBelief
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.factor.driven import steps_of
+from sosmarkov.forecasting.calibration import Calibration, calibrate, spread, stacked
 from sosmarkov.inference.propagate import Beliefs, propagate
 from sosmarkov.plots import numbers
-from sosmarkov.process import MarkovProcess
+from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.process.process import MarkovProcess
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _STEPS, _FRAMES = 10, 31

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from sosmarkov.checks import ArrayLike
+from sosmarkov.core.checks import ArrayLike
 
 _WIDTH, _HEIGHT = 420, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 14, 42

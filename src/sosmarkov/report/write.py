@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from sosmarkov.belief import Belief
-from sosmarkov.checks import ArrayLike
-from sosmarkov.ensemble import Ensemble
-from sosmarkov.files import write_atomic
-from sosmarkov.process import MarkovProcess
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.files import write_atomic
+from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.process.process import MarkovProcess
 from sosmarkov.report import card, charts
 from sosmarkov.report.collect import Story, collect
 

@@ -24,7 +24,7 @@ class Beliefs(ABC):
 
     @abstractmethod
     def log_prob(self, k: int, x: np.ndarray) -> np.ndarray:
-        """Log p(x_k) at states of shape (N, d), shape (N,)."""
+        """log p(x_k) at states of shape (N, d), shape (N,)."""
 
     @abstractmethod
     def mass(self, k: int) -> float:
@@ -86,7 +86,7 @@ class Fitted:
         return self.beliefs.last
 
     def log_prob(self, k: int, x: np.ndarray) -> np.ndarray:
-        """Log p(x_k) at states of shape (N, d), shape (N,)."""
+        """log p(x_k) at states of shape (N, d), shape (N,)."""
         if not 0 <= k <= self.last:
             raise ValueError(f"Expected k from 0 to {self.last}, where there are beliefs, got {k}.")
         return self.beliefs.log_prob(k, np.asarray(x))

@@ -16,8 +16,8 @@ from jaxtyping import Float
 
 from sosmarkov.bench.baselines.base import Baseline, Beliefs, Trained, Trainer
 from sosmarkov.bench.protocol import TrainingData
-from sosmarkov.learning.data import robust_standardize
-from sosmarkov.transforms import GaussianCDF
+from sosmarkov.data.dataset import robust_standardize
+from sosmarkov.spaces.transforms import GaussianCDF
 
 _HELD_OUT = 0.1
 
@@ -65,7 +65,7 @@ def given(x: Float[Array, "n 2"], degree: int) -> Float[Array, "n i"]:
 
 
 def log_density(coefficients: Coefficients, y: Float[Array, "n 2"], condition: Array) -> Float[Array, " n"]:
-    """Log p(y | x) at points of the unit square, for B_i(x) of shape (n, i)."""
+    """log p(y | x) at points of the unit square, for B_i(x) of shape (n, i)."""
     degree = coefficients.first.shape[-1]
     first = condition @ jax.nn.softmax(coefficients.first)
     second = condition @ jax.nn.softmax(coefficients.second).reshape(len(coefficients.second), -1)

@@ -15,7 +15,7 @@ from sosmarkov.bench.baselines.gp import GPTrainer
 from sosmarkov.bench.baselines.mixtures import MixtureBeliefs
 from sosmarkov.bench.baselines.steps import StepModel, Stepping, Truth, in_blocks
 from sosmarkov.bench.protocol import TrainingData
-from sosmarkov.learning.mixtures import Mixture
+from sosmarkov.learning.factor.mixtures import Mixture
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from sosmarkov.bench.baselines.base import Baseline, Trained, Trainer
 from sosmarkov.bench.baselines.gaussian import gaussian
 from sosmarkov.bench.baselines.mixtures import MixtureBeliefs, fit_mixture, mixture_log_prob
 from sosmarkov.bench.protocol import TrainingData, within_reach
-from sosmarkov.learning.mixtures import Mixture
+from sosmarkov.learning.factor.mixtures import Mixture
 
 # Component counts tried in turn, until held-out particles say no.
 _COMPONENTS = (1, 2, 5, 10, 20, 35, 50)

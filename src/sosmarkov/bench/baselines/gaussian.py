@@ -10,7 +10,7 @@ import numpy as np
 from sosmarkov.bench.baselines.base import Baseline, Trained, Trainer
 from sosmarkov.bench.baselines.mixtures import MixtureBeliefs, mixture_parameters
 from sosmarkov.bench.protocol import TrainingData
-from sosmarkov.learning.mixtures import Mixture
+from sosmarkov.learning.factor.mixtures import Mixture
 
 
 @dataclass(frozen=True)

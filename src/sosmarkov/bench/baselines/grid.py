@@ -18,7 +18,7 @@ from sosmarkov.bench.baselines.ekf import Stepped
 from sosmarkov.bench.baselines.mixtures import MixtureBeliefs
 from sosmarkov.bench.baselines.steps import StepModel, Stepping
 from sosmarkov.bench.protocol import TrainingData
-from sosmarkov.learning.mixtures import Mixture
+from sosmarkov.learning.factor.mixtures import Mixture
 
 _NODES = 24
 

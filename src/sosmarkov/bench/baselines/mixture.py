@@ -14,12 +14,7 @@ import numpy as np
 
 from sosmarkov.bench.baselines.base import Baseline, Trained, Trainer
 from sosmarkov.bench.baselines.gaussian import states_by_step
-from sosmarkov.bench.baselines.mixtures import (
-    MixtureBeliefs,
-    fit_large_mixture,
-    fit_mixture,
-    mixture_parameters,
-)
+from sosmarkov.bench.baselines.mixtures import MixtureBeliefs, fit_large_mixture, fit_mixture, mixture_parameters
 from sosmarkov.bench.protocol import TrainingData
 
 

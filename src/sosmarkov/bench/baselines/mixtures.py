@@ -17,8 +17,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from sosmarkov.bench.baselines.base import Beliefs
-from sosmarkov.learning.data import robust_standardize
-from sosmarkov.learning.mixtures import Mixture
+from sosmarkov.data.dataset import robust_standardize
+from sosmarkov.learning.factor.mixtures import Mixture
 
 # Numbers held at once while a block of states is scored.
 _AT_ONCE = 4_000_000

@@ -18,7 +18,7 @@ from sosmarkov.bench.baselines.base import Trained, Trainer
 from sosmarkov.bench.baselines.mixtures import fit_mixture, mixture_parameters
 from sosmarkov.bench.protocol import TrainingData
 from sosmarkov.bench.systems.base import AdditiveNoise, System
-from sosmarkov.learning.mixtures import Mixture
+from sosmarkov.learning.factor.mixtures import Mixture
 
 
 class StepModel(eqx.Module):

@@ -18,7 +18,7 @@ from sosmarkov.bench.baselines.ekf import Stepped, advance
 from sosmarkov.bench.baselines.mixtures import MixtureBeliefs
 from sosmarkov.bench.baselines.steps import StepModel, Stepping, in_blocks
 from sosmarkov.bench.protocol import TrainingData
-from sosmarkov.learning.mixtures import Mixture
+from sosmarkov.learning.factor.mixtures import Mixture
 
 # N(0, 1) becomes two halves at -+_APART with variance 1 - _APART^2: mean and variance stay.
 _APART = 0.5

@@ -17,8 +17,8 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
-from sosmarkov import checks
-from sosmarkov.checks import ArrayLike
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Dynamics(ABC):
 
     @abstractmethod
     def log_prob(self, x_next: Float[Array, " d"], x: Float[Array, " d"]) -> Float[Array, ""]:
-        """Log p(x' | x), or a ValueError where no density exists."""
+        """log p(x' | x), or a ValueError where no density exists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +183,7 @@ class System:
         return jax.vmap(self.initial.sample)(_keys(key, checks.count(count, "count", 1)))
 
     def initial_log_prob(self, x: Float[Array, " d"]) -> Float[Array, ""]:
-        """Log p(x_0) at one point."""
+        """log p(x_0) at one point."""
         self._require_point(x)
         return self.initial.log_prob(x)
 

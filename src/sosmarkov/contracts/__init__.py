@@ -1,0 +1,1 @@
+"""What every form of process and every belief answers, whatever it is made of."""

@@ -1,0 +1,116 @@
+"""Mixtures of beliefs: ensembles, and readings with several explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, PRNGKeyArray
+
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+
+
+class MixtureBelief(Belief):
+    """p(x) = sum_m w_m p_m(x): normalised and non-negative, like each of its members.
+
+    Args:
+        members: Beliefs over the same coordinates.
+        weights: Non-negative, shape (members,), scaled to sum to one; equal where none are given.
+    """
+
+    members: tuple[Belief, ...]
+    weights: Float[Array, " m"]
+
+    def __init__(self, members: Sequence[Belief], weights: ArrayLike | None = None):
+        if len(members) == 0:
+            raise ValueError("Expected at least one belief to mix, got none.")
+        if len({member.dim for member in members}) > 1:
+            raise ValueError(f"Expected beliefs of one dimension, got {[member.dim for member in members]}.")
+        self.members = tuple(members)
+        weights = checks.parameter(np.ones(len(members)) if weights is None else weights, "weights", (len(members),))
+        if checks.is_concrete(weights) and not (np.all(np.asarray(weights) >= 0) and np.sum(weights) > 0):
+            raise ValueError(f"Expected weights >= 0, not all zero, got {weights}.")
+        self.weights = weights / jnp.sum(weights)
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+        return self.members[0].dim
+
+    def _mean_of(self, answers: list[Array]) -> Array:
+        return jnp.tensordot(self.weights, jnp.stack(answers), axes=1)
+
+    def log_prob(self, x: ArrayLike) -> Float[Array, ...]:
+        """log p at states of shape (..., d)."""
+        values = jnp.stack([member.log_prob(x) for member in self.members])
+        weights = self.weights.reshape(-1, *[1] * (values.ndim - 1))
+        return jax.nn.logsumexp(values, axis=0, b=jnp.broadcast_to(weights, values.shape))
+
+    def mass(self) -> Float[Array, ""]:
+        """The integral of p."""
+        return self._mean_of([member.mass() for member in self.members])
+
+    def mean(self) -> Float[Array, " d"]:
+        """E[x]."""
+        return self._mean_of([member.mean() for member in self.members])
+
+    def covariance(self) -> Float[Array, "d d"]:
+        """Cov[x]: the mean of the members' covariances plus the covariance of their means."""
+        away = jnp.stack([member.mean() for member in self.members]) - self.mean()
+        return self._mean_of([member.covariance() for member in self.members]) + (self.weights * away.T) @ away
+
+    def moment(self, powers: Sequence[int]) -> Float[Array, ""]:
+        """The mean of the members' moments."""
+        return self._mean_of([member.moment(powers) for member in self.members])
+
+    def marginal(self, coordinates: Sequence[int] | int) -> MixtureBelief:
+        """The belief over some coordinates, in the order given."""
+        return MixtureBelief([member.marginal(coordinates) for member in self.members], self.weights)
+
+    def condition(self, values: Mapping[int, float]) -> MixtureBelief:
+        """Each member given the values, weighted by how likely it held them."""
+        at = checks.fixed(values, self.dim)
+        fixed = jnp.asarray(list(at.values()), dtype=float)
+        log_held = jnp.stack([member.marginal(list(at)).log_prob(fixed) for member in self.members])
+        log_weights = jnp.log(self.weights) + log_held
+        weights = jnp.exp(log_weights - jnp.max(log_weights))
+        if not checks.is_concrete(weights):
+            return MixtureBelief([member.condition(values) for member in self.members], weights)
+        # A member that has no density there explains nothing.
+        held = [m for m in range(len(self.members)) if weights[m] > 0]
+        if not held:
+            raise ValueError(f"Expected values where the belief has a density, got {dict(at)}: there is none.")
+        return MixtureBelief([self.members[m].condition(values) for m in held], weights[jnp.asarray(held)])
+
+    def probability(self, lower: ArrayLike, upper: ArrayLike) -> Float[Array, ...]:
+        """P(lower < x < upper), for bounds of shape (..., d)."""
+        return self._mean_of([member.probability(lower, upper) for member in self.members])
+
+    def cdf(self, x: ArrayLike) -> Float[Array, ...]:
+        """The mean of the members' own."""
+        return self._mean_of([member.cdf(x) for member in self.members])
+
+    def support(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """What holds every member's."""
+        ends = [member.support() for member in self.members]
+        lower, upper = (jnp.stack([end[side] for end in ends]) for side in (0, 1))
+        return jnp.min(lower, axis=0), jnp.max(upper, axis=0)
+
+    def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
+        """Independent exact draws: how many come from each member is drawn too."""
+        shape = checks.shape(shape)
+        choose, mix, *keys = jax.random.split(key, len(self.members) + 2)
+        total = int(np.prod(shape))
+        chosen = jax.random.choice(choose, len(self.members), (total,), p=self.weights)
+        counts = np.bincount(np.asarray(chosen), minlength=len(self.members))
+        drawn = [
+            member.sample(one, int(count))
+            for member, one, count in zip(self.members, keys, counts, strict=True)
+            if count > 0
+        ]
+        return jax.random.permutation(mix, jnp.concatenate(drawn)).reshape(*shape, self.dim)

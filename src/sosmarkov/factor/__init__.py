@@ -1,0 +1,1 @@
+"""The rational-factor forms: bases, couplings, forms over them, and their beliefs."""

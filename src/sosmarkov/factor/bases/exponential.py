@@ -1,0 +1,137 @@
+"""Exponentials with a linear argument on a box: f(y) = exp(sum_c rate_c y_c)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, PRNGKeyArray
+
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.special import log_sinhc
+from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends
+from sosmarkov.factor.bases.parametrise import with_row
+from sosmarkov.factor.bases.product import log_and_sign, positive, shifted_moment
+
+
+class ExponentialBasis(IntervalBasis):
+    """Exponential functions on an interval per coordinate.
+
+    Args:
+        rate: Shape (n, d), any real numbers.
+        lower: Lower end of the domain, one number or one per coordinate.
+        upper: Upper end, above lower.
+    """
+
+    family: ClassVar[str] = "exponential"
+
+    rate: Float[Array, "n d"]
+    ends: tuple[tuple[float, ...], tuple[float, ...]] = eqx.field(static=True)
+
+    def __init__(self, rate: ArrayLike, lower: ArrayLike, upper: ArrayLike):
+        self.rate = checks.parameter(rate, "rate", (None, None))
+        self.ends = interval_ends(lower, upper, self.rate.shape[1])
+
+    @property
+    def size(self) -> int:
+        """Number of functions n."""
+        return self.rate.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates d."""
+        return self.rate.shape[1]
+
+    def natural(self) -> Array:
+        """The rates."""
+        return self.rate
+
+    def multiply(self, left: Array, right: Array) -> Array:
+        """Rates add."""
+        return left + right
+
+    def log_abs_1d(self, theta: Array, y: Array) -> tuple[Array, Array]:
+        """Rate times y."""
+        return positive(theta * y)
+
+    def log_integral_1d(self, theta: Array, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
+        """Rate * middle + log width + log sinhc(rate * width / 2): smooth through rate zero."""
+        assert lower is not None
+        assert upper is not None
+        return positive(exponential_log_integral(theta, lower, upper))
+
+    def log_moment_1d(self, theta: Array, power: int, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
+        """Moments about the middle of the interval, shifted."""
+        assert lower is not None
+        assert upper is not None
+        middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
+        central = [tilted_moment(theta * half, j) for j in range(power + 1)]
+        log_abs, sign = log_and_sign(shifted_moment(middle, half, central))
+        return exponential_log_integral(theta, lower, upper) + log_abs, sign
+
+    def sample_1d(self, key: PRNGKeyArray, theta: Array) -> Float[Array, " d"]:
+        """Inverse distribution function."""
+        share = jax.random.uniform(key, theta.shape)
+        return sample_exponential(share, theta, *self.bounds(None, None))
+
+    def with_broad(self, width: float) -> ExponentialBasis:
+        """And the constant, rate zero; a bounded domain needs no width."""
+        del width
+        return eqx.tree_at(lambda b: b.rate, self, with_row(self.rate, 0.0))
+
+    def restrict(self, kept: tuple[int, ...]) -> ExponentialBasis:
+        """The functions on some coordinates."""
+        where = jnp.asarray(kept)
+        return ExponentialBasis(self.rate[:, where], *([end[c] for c in kept] for end in self.ends))
+
+    def rebuilt(self, theta: Array) -> tuple[ExponentialBasis, Array]:
+        """Functions with these rates."""
+        return eqx.tree_at(lambda b: b.rate, self, theta), jnp.zeros(theta.shape[0])
+
+    def power(self, theta: Array, exponent: float) -> Array:
+        """Rates scale."""
+        return exponent * theta
+
+
+def exponential_log_integral(rate: Array, lower: Array, upper: Array) -> Array:
+    """log int_lower^upper exp(rate y) dy."""
+    width = upper - lower
+    return rate * 0.5 * (lower + upper) + jnp.log(width) + log_sinhc(0.5 * rate * width)
+
+
+def sample_exponential(share: Array, rate: Array, lower: Array, upper: Array) -> Array:
+    """y with a given share of exp(rate y) on [lower, upper] below it, measured from the heavy end."""
+    width = upper - lower
+    z = jnp.abs(rate) * width
+    flat = z < 1e-8
+    safe = jnp.where(flat, 1.0, z)
+    fraction = jnp.where(flat, share, -jnp.log1p(share * jnp.expm1(-safe)) / safe)
+    return jnp.where(rate > 0, upper - width * fraction, lower + width * fraction)
+
+
+def tilted_moment(z: Array, power: int) -> Array:
+    """E[t^power] under the density proportional to exp(z t) on [-1, 1], power up to 4.
+
+    By parts, E_p = (1 or coth z) - p E_(p-1) / z; near zero, where that cancels, a ratio of series of positive terms.
+    """
+    size = jnp.abs(z)
+    small = size < 2.0
+    safe, near = jnp.where(small, 2.0, size), jnp.where(small, size, 0.0)
+    large = jnp.ones_like(safe)
+    for p in range(1, power + 1):
+        large = (1.0 if p % 2 == 0 else 1.0 / jnp.tanh(safe)) - p * large / safe
+    series = _power_series(near, power) / _power_series(near, 0)
+    return jnp.where(small, series, large) * (jnp.sign(z) if power % 2 else 1.0)
+
+
+def _power_series(z: Array, power: int) -> Array:
+    """int t^power exp(z t) dt on [-1, 1] for 0 <= z < 2: sum of 2 z^j / (j! (power + j + 1)), j + power even."""
+    total, start = jnp.zeros_like(z), power % 2
+    for j in range(start, start + 26, 2):
+        total = total + 2.0 / (math.factorial(j) * (power + j + 1)) * z**j
+    return total

@@ -1,0 +1,378 @@
+"""Densities that are products of two forms, and what they answer in closed form."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Bool, Float, PRNGKeyArray
+
+from sosmarkov.contracts.belief import Belief, estimated_probability
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.numerics import Signed, within
+from sosmarkov.factor import integrals, sampling
+from sosmarkov.factor.bases import Basis, FullGaussianBasis, GaussianBasis, Terms, require_compatible
+from sosmarkov.factor.bases.full_sum import Sums, sum_at
+from sosmarkov.factor.forms import Form, LinearForm, SquaredForm, product_mass
+from sosmarkov.factor.integrals import Expansion
+from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
+
+
+class DensityBelief(Belief):
+    """What the two kinds of density share: integrals of their expansion."""
+
+    transform: eqx.AbstractVar[Transform]
+
+    @abstractmethod
+    def expansion(self) -> Expansion:
+        """The density in model space as a signed sum."""
+
+    @abstractmethod
+    def log_prob_and_loss(self, y: Float[Array, "b d"]) -> tuple[Float[Array, " b"], Bool[Array, " b"]]:
+        """log-density of points in model space, without the transform's Jacobian; whether cancellation ate it."""
+
+    @property
+    @abstractmethod
+    def basis(self) -> Basis:
+        """A basis of the density's family."""
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+        return self.transform.dim
+
+    def anonymous(self) -> DensityBelief:
+        """The same density for compiled programs, without what would make each of them another program."""
+        return self
+
+    def log_prob(self, x: ArrayLike) -> Float[Array, ...]:
+        """log-density at states of shape (..., d); -inf outside the domain, never NaN."""
+        x = checks.states(x, self.dim)
+        return _log_prob(self.anonymous(), x.reshape(-1, self.dim)).reshape(x.shape[:-1])
+
+    def mass(self) -> Float[Array, ""]:
+        """The closed-form integral over all states: one up to rounding."""
+        return integrals.mass(self.expansion())
+
+    def mean(self) -> Float[Array, " d"]:
+        """E[x]: closed form under affine transforms, Gauss-Legendre in x under a Gaussian CDF."""
+        return integrals.mean_and_covariance(self.expansion(), self.transform)[0]
+
+    def covariance(self) -> Float[Array, "d d"]:
+        """E[x x^T] - E[x] E[x]^T, as exact as `mean`."""
+        return integrals.mean_and_covariance(self.expansion(), self.transform)[1]
+
+    def moment(self, powers: Sequence[int]) -> Float[Array, ""]:
+        """The raw moment E[prod_c x_c^powers_c], powers of shape (d,) with a sum of at most 4; as exact as `mean`."""
+        return integrals.moment(self.expansion(), self.transform, checks.powers(powers, self.dim))
+
+    def probability(self, lower: ArrayLike, upper: ArrayLike) -> Float[Array, ...]:
+        """P(lower < x < upper), for bounds of shape (..., d) or single numbers; infinite ones allowed.
+
+        Closed form for families of products under coordinate-wise transforms. Full-covariance kernels, and Gaussian
+        ones under an affine map that mixes coordinates, have closed probabilities where one coordinate alone is
+        bounded; otherwise draws are counted, with an `EstimateWarning` that gives the error.
+        """
+        lower, upper = checks.box(lower, upper, self.dim)
+        if self._exact_boxes:
+            return _boxes(self.anonymous(), lower, upper)
+        if self.dim == 1 and self._gaussian:
+            return self.marginal([0]).probability(lower, upper)
+        if not (checks.is_concrete(lower) and checks.is_concrete(upper)):
+            raise ValueError(f"Expected known bounds for {self._family_and_transform()}, got traced ones.")
+        bounded = np.flatnonzero(np.any(((lower > -np.inf) | (upper < np.inf)).reshape(-1, self.dim), axis=0))
+        if len(bounded) == 0:
+            return jnp.broadcast_to(self.mass(), np.broadcast_shapes(lower.shape, upper.shape)[:-1])
+        if len(bounded) == 1 and self._gaussian:
+            return self.marginal(bounded.tolist()).probability(lower[..., bounded], upper[..., bounded])
+        if np.all(np.any(lower >= upper, axis=-1)):
+            return jnp.zeros(np.broadcast_shapes(lower.shape, upper.shape)[:-1])
+        return estimated_probability(
+            self, lower, upper, f"Boxes have no closed form for {self._family_and_transform()}."
+        )
+
+    def support(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """The domain, or the belief's own box, in data space; all of it under a transform that mixes coordinates."""
+        if not self.transform.coordinatewise:
+            return super().support()
+        sum_ = self.expansion()
+        ends = integrals.intersection(sum_, jnp.asarray(sum_.basis.lower), jnp.asarray(sum_.basis.upper))
+        return self.transform.inverse(ends[0]), self.transform.inverse(ends[1])
+
+    def overlap(self, other: DensityBelief) -> Float[Array, ""]:
+        """int p q, in closed form for beliefs of one family under the same affine transform.
+
+        The cost grows with the product of the numbers of terms of both, (P Q)^2 for two of the same size.
+        """
+        return integrals.overlap(self.expansion(), other.expansion(), self.transform, other.transform)
+
+    def l2_distance(self, other: DensityBelief) -> Float[Array, ""]:
+        """(int (p - q)^2)^(1/2), in closed form where `overlap` is.
+
+        To about 1e-8 of the densities' own norms: where rounding leaves less than nothing of the square, zero.
+        """
+        both = [(self, self), (self, other), (other, other)]
+        pp, pq, qq = (one.overlap(two) for one, two in both)
+        return jnp.sqrt(jnp.maximum(pp - 2.0 * pq + qq, 0.0))
+
+    @property
+    def _gaussian(self) -> bool:
+        return isinstance(self.basis, (GaussianBasis, FullGaussianBasis)) and self.transform.split().inner is None
+
+    @property
+    def _exact_boxes(self) -> bool:
+        return self.transform.coordinatewise and (self.dim == 1 or not isinstance(self.basis, FullGaussianBasis))
+
+    def _family_and_transform(self) -> str:
+        return f"family {self.basis.family} under {type(self.transform).__name__}"
+
+
+class ProductBelief(DensityBelief):
+    """p(x) = g(x) h(x), two forms over one family, on the domain or on a box in model space."""
+
+    g: Form
+    h: Form
+    transform: Transform
+    lower: Float[Array, " d"] | None = None
+    upper: Float[Array, " d"] | None = None
+
+    @property
+    def basis(self) -> Basis:
+        """The basis of g."""
+        return self.g.basis
+
+    def expansion(self) -> Expansion:
+        """Outer product of the coefficients of g and h."""
+        weights = self.g.coefficients[:, None] * self.h.coefficients
+        return Expansion(self.g.basis, self.g.terms, self.h.terms, weights, self.lower, self.upper)
+
+    def log_prob_model(self, y: Float[Array, " d"]) -> Float[Array, ""]:
+        """log g + log h in model space, each a squared norm or a sum of positive terms."""
+        value = self.g.log_value(y) + self.h.log_value(y)
+        return jnp.where(within(y, self.lower, self.upper), value, -jnp.inf)
+
+    def log_prob_and_loss(self, y: Float[Array, "b d"]) -> tuple[Float[Array, " b"], Bool[Array, " b"]]:
+        """The same for many points; nothing cancels in it."""
+        values = _in_blocks(self.log_prob_model, y, self.g.basis.size + self.h.basis.size)
+        return values, jnp.zeros(len(y), dtype=bool)
+
+    def marginal(self, coordinates: Sequence[int] | int) -> MarginalBelief:
+        """The belief over some coordinates, in the order given.
+
+        Closed form for every family under coordinate-wise transforms (identity, standardise,
+        Gaussian CDF and chains of these), and for Gaussian families under any affine map.
+        """
+        kept = checks.coordinates(coordinates, self.dim)
+        belief = self.own_coordinates()
+        return MarginalBelief(
+            parent=belief,
+            kept=kept,
+            sum=integrals.marginalise(belief.expansion(), kept),
+            transform=belief.transform.select(kept),
+        )
+
+    def condition(self, values: Mapping[int, float]) -> ProductBelief:
+        """The belief over the other coordinates, in their order, given x_c = values[c].
+
+        p(x_others | x_fixed) is again a product of two forms: each function leaves one of the other coordinates
+        and a number. Closed form wherever `marginal` is.
+        """
+        at = checks.fixed(values, self.dim)
+        belief = self.own_coordinates()
+        log_mass, found = _conditioned(belief, tuple(at), jnp.asarray(list(at.values()), dtype=float))
+        if checks.is_concrete(log_mass) and not np.isfinite(log_mass):
+            raise ValueError(f"Expected values where the belief has a density, got {dict(at)}: there is none.")
+        return found
+
+    def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
+        """Independent exact draws, shape (*shape, d), by rejection (see `sampling`)."""
+        shape = checks.shape(shape)
+        y = sampling.draw_many(key, self.g, self.h, math.prod(shape), self.lower, self.upper)
+        return to_data(self.transform, y).reshape(*shape, self.dim)
+
+    def own_coordinates(self) -> ProductBelief:
+        """The same density in a model space whose coordinates are the data's own: Gaussian kernels are moved."""
+        return self if self.transform.coordinatewise else self.in_data_space()
+
+    def in_data_space(self) -> ProductBelief:
+        """Gaussian kernels stay Gaussian under affine maps; other families do not stay products."""
+        matrix, offset, _ = self.transform.split()
+        if not self._gaussian or self.lower is not None:
+            raise ValueError(
+                "Expected a coordinate-wise transform, or Gaussian functions under an affine one, for a"
+                f" marginal in closed form; got family {self.g.basis.family} under {self.transform}."
+                " Use a standardising transform."
+            )
+        log_det = self.transform.forward(offset)[1]
+        # Unit norm in y is exp(-log_det / 2) of unit norm in x, for each of four functions.
+        moved = [_moved(form, matrix, offset) for form in (self.g, self.h)]
+        factors = moved[0].order + moved[1].order
+        h = moved[1].scale(log_det * (1.0 - 0.5 * factors))
+        return ProductBelief(g=moved[0], h=h, transform=Identity(self.dim))
+
+
+def _moved(form: Form, matrix: Array, offset: Array) -> Form:
+    basis = form.basis
+    assert isinstance(basis, (GaussianBasis, FullGaussianBasis))
+    return eqx.tree_at(lambda f: f.basis, form, FullGaussianBasis.pushed(basis, matrix, offset))
+
+
+class MarginalBelief(DensityBelief):
+    """A belief with coordinates integrated out: a signed sum whose value is an integral of squares.
+
+    Evaluated term by term with the largest pulled out. Where cancellation leaves no correct digit,
+    an error is raised rather than a wrong or negative density returned.
+    """
+
+    parent: ProductBelief
+    kept: tuple[int, ...] = eqx.field(static=True)
+    sum: Expansion
+    transform: Transform
+
+    @property
+    def basis(self) -> Basis:
+        """The sum's."""
+        return self.sum.basis
+
+    def anonymous(self) -> MarginalBelief:
+        """Whichever coordinates were kept, the same program serves."""
+        kept = tuple(range(len(self.kept)))
+        return MarginalBelief(parent=self.parent, kept=kept, sum=self.sum, transform=self.transform)
+
+    def expansion(self) -> Expansion:
+        """The sum itself."""
+        return self.sum
+
+    def log_prob_and_loss(self, y: Float[Array, "b d"]) -> tuple[Float[Array, " b"], Bool[Array, " b"]]:
+        """Log of left(y)^T W right(y), and whether rounding is larger than it."""
+        basis, weights = self.sum.basis, self.sum.weights
+        inside = basis.inside(y) & within(y, self.sum.lower, self.sum.upper)
+        safe = jnp.where(inside[:, None], y, basis.interior_point())
+        if isinstance(basis, FullGaussianBasis):
+            # Marginalised, all products of terms stand on the left.
+            left = self.sum.left
+            theta = left.theta._replace(offset=left.theta.offset + left.log_scale)
+            sums = sum_at(theta, weights[:, 0], safe)
+        else:
+            sums = _in_blocks(self._sums, safe, sum(weights.shape))
+        lost = inside & ~(sums.value > 4.0 * jnp.finfo(y.dtype).eps * sums.size)
+        return jnp.where(inside, jnp.log(sums.value) + sums.log_scale, -jnp.inf), lost
+
+    def _sums(self, y: Float[Array, " d"]) -> Sums:
+        left, right = (_values(self.sum.basis, terms, y) for terms in (self.sum.left, self.sum.right))
+        value = left.values @ self.sum.weights @ right.values
+        size = jnp.abs(left.values) @ jnp.abs(self.sum.weights) @ jnp.abs(right.values)
+        return Sums(value, size, left.log_scale + right.log_scale)
+
+    def marginal(self, coordinates: Sequence[int] | int) -> MarginalBelief:
+        """Fewer of the parent's coordinates."""
+        chosen = checks.coordinates(coordinates, self.dim)
+        return self.parent.marginal([self.kept[c] for c in chosen])
+
+    def condition(self, values: Mapping[int, float]) -> MarginalBelief:
+        """The parent given the values, with the coordinates that were dropped integrated out as before."""
+        at = checks.fixed(values, self.dim)
+        given = self.parent.condition({self.kept[c]: value for c, value in at.items()})
+        # The parent's free coordinates are numbered anew.
+        gone = {self.kept[c] for c in at}
+        number = {c: i for i, c in enumerate(c for c in range(self.parent.dim) if c not in gone)}
+        return given.marginal([number[c] for i, c in enumerate(self.kept) if i not in at])
+
+    def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
+        """Draws of the parent, their other coordinates left out."""
+        return self.parent.sample(key, shape)[..., np.asarray(self.kept)]
+
+
+def _values(basis: Basis, terms: Terms, y: Array):
+    log_abs, sign = basis.log_abs(terms.theta, y)
+    return Signed(log_abs + terms.log_scale, sign).scaled()
+
+
+def initial_belief(g: Form, h: Form, transform: Transform) -> ProductBelief:
+    """p_0 = g h_0, with h_0 scaled so that the mass is exactly one.
+
+    Args:
+        g: The transition's factor.
+        h: A form of the same kind over a basis of its own, of g's family and domain.
+        transform: The transition's.
+    """
+    require_compatible(("g's basis", g.basis), ("the initial basis", h.basis))
+    if type(h) is not type(g):
+        kinds = {SquaredForm: "a squared form", LinearForm: "a linear form"}
+        raise ValueError(f"Expected {kinds[type(g)]} for the initial belief, got {kinds[type(h)]}.")
+    mass, scaled = _scaled(g, h)
+    if checks.is_concrete(mass) and not 0 < float(mass) < math.inf:
+        raise ValueError(f"Expected an initial form that overlaps with the factor g, got mass {float(mass):g}.")
+    return ProductBelief(g=g, h=scaled, transform=transform)
+
+
+@eqx.filter_jit
+def _scaled(g: Form, h: Form) -> tuple[Array, Form]:
+    """int g h, and h divided by it."""
+    mass = product_mass(g, h)
+    return mass, h.scale(-jnp.log(mass))
+
+
+def normalised(belief: ProductBelief) -> tuple[Float[Array, ""], ProductBelief]:
+    """The log of a belief's mass, and the belief divided by it."""
+    log_mass = integrals.log_mass(belief.expansion())
+    return log_mass, eqx.tree_at(lambda b: b.h, belief, belief.h.shifted(-log_mass))
+
+
+@eqx.filter_jit
+def _conditioned(belief: ProductBelief, fixed: tuple[int, ...], values: Array) -> tuple[Array, ProductBelief]:
+    kept = tuple(c for c in range(belief.dim) if c not in fixed)
+    at, _ = belief.transform.select(fixed).forward(values)
+    g, h = belief.g.sliced(fixed, at), belief.h.sliced(fixed, at)
+    ends = [None if end is None else end[np.asarray(kept)] for end in (belief.lower, belief.upper)]
+    sliced = ProductBelief(g=g, h=h, transform=belief.transform.select(kept), lower=ends[0], upper=ends[1])
+    log_mass, found = normalised(sliced)
+    # A point outside the domain, or outside the box, has no density to condition on.
+    ends = belief.basis.lower, belief.basis.upper
+    where = np.asarray(fixed)
+    inside = jnp.all((at >= ends[0][where]) & (at <= ends[1][where]))
+    inside = inside & within(at, *(None if end is None else end[where] for end in (belief.lower, belief.upper)))
+    return jnp.where(inside, log_mass, -jnp.inf), found
+
+
+# Values held at once for a block of points: what a cache takes.
+_VALUES = 2**19
+
+
+def _in_blocks(function: Callable[[Array], Any], y: Float[Array, "b d"], values: int) -> Any:
+    """A function of one point at many, in blocks if it takes so many values that they would fill the memory."""
+    block = max(1, _VALUES // values)
+    return jax.vmap(function)(y) if len(y) <= block else lax.map(function, y, batch_size=block)
+
+
+@eqx.filter_jit
+def _log_prob(belief: DensityBelief, x: Array) -> Array:
+    y, log_det = to_model(belief.transform, x)
+    values, lost = belief.log_prob_and_loss(y)
+    if isinstance(belief, MarginalBelief):
+        # Once for all points: each time is a call out of the compiled program.
+        values = eqx.error_if(
+            values,
+            jnp.any(lost),
+            "A marginal density is lost to cancellation here: the model's coefficients are too badly"
+            " conditioned. See process.check().",
+        )
+    return values + log_det
+
+
+@eqx.filter_jit
+def _boxes(belief: DensityBelief, lower: Array, upper: Array) -> Array:
+    """Probabilities of boxes in data space, each a contraction of a table of 1-D integrals."""
+    shape = jnp.broadcast_shapes(lower.shape, upper.shape)
+    ends = (jnp.broadcast_to(end, shape).reshape(-1, shape[-1]) for end in (lower, upper))
+    low, high = (to_model(belief.transform, end)[0] for end in ends)
+    sum_ = belief.expansion()
+    return lax.map(lambda ends: integrals.mass_between(sum_, *ends), (low, high)).reshape(shape[:-1])

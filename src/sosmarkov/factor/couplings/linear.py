@@ -1,0 +1,90 @@
+"""The linear coupling f = sum_i b_i phi_i psi_i over non-negative functions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.numerics import Signed
+from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.couplings.base import Coupling, Kernel, require_pairs, require_share
+from sosmarkov.factor.forms import LinearForm, require_nonnegative
+
+
+class Linear(Coupling):
+    """f = sum_i b_i phi_i(x) psi_i(x') over non-negative functions, g = a . phi, a > 0 free.
+
+    Args:
+        weights: a, shape (n,), positive.
+        background: The share e, at least zero and below one, of p_b(x') = g(x') psi_n(x') / int g psi_n, which
+            does not depend on x: see `Kernel`.
+    """
+
+    name: ClassVar[str] = "linear"
+    order: ClassVar[int] = 1
+
+    log_weights: Float[Array, " n"]
+    background: float = eqx.field(static=True)
+
+    def __init__(self, weights: ArrayLike, *, background: float = 0.0):
+        self.background = require_share(background)
+        weights = checks.parameter(weights, "weights", (None,))
+        checks.require_positive(weights, "weights")
+        self.log_weights = jnp.log(weights)
+
+    def check(self, phi: Basis, psi: Basis) -> None:
+        """Non-negative functions, one of psi for each of phi."""
+        require_nonnegative(phi)
+        require_pairs(self.log_weights.shape[0], phi, psi)
+
+    def normalise(self, phi: Basis, E: Float[Array, "p q"]) -> LinearKernel:
+        """b_i = a_i / (Omega^T a)_i with Omega = int phi psi^T."""
+        weights = jnp.exp(self.log_weights)
+        M = weights @ E
+        return LinearKernel(
+            g=LinearForm(phi, weights),
+            b=weights / M,
+            residual=jnp.zeros(()),
+            background=self.background,
+            background_mass=M[-1],
+        )
+
+
+class LinearKernel(Kernel):
+    """A finite Markov chain over i: gate a_i phi_i(x) / g(x), emission g psi_i b_i / a_i."""
+
+    order: ClassVar[int] = 1
+    g: LinearForm
+    b: Float[Array, " n"]
+    residual: Float[Array, ""]
+    background: float = eqx.field(static=True)
+    background_mass: Float[Array, ""]
+
+    def own_log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
+        """log sum_i b_i phi_i psi_i."""
+        products = (phi * psi).scaled()
+        return jnp.log(self.b @ products.values) + products.log_scale
+
+    def own_push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
+        """b o P."""
+        return self.b * P
+
+    def own_pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
+        """b o M."""
+        return self.b * M
+
+    def own_form_from(self, psi: Basis, phi: Signed) -> LinearForm:
+        """b o phi / g."""
+        values = phi.scaled().values
+        return LinearForm(psi, self.b * values / (self.g.weights @ values))
+
+    def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
+        """(b o M) . phi / a . phi."""
+        values = phi.scaled().values
+        return (self.b * M) @ values / (self.g.weights @ values)

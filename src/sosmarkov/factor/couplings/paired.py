@@ -1,0 +1,111 @@
+"""The paper's coupling f = b^T Q b, normalised by the Perron vector of A -> Q o G(A)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.numerics import Signed, log_quadratic, pack, psd_factor, unpack
+from sosmarkov.core.perron import PerronResult, perron
+from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.couplings.base import Coupling, Kernel, raw_triangle, require_pairs, require_share, triangle
+from sosmarkov.factor.forms import SquaredForm
+
+
+class Paired(Coupling):
+    """The paper's f = b^T Q b, b_i = phi_i(x) psi_i(x'), Q = L L^T > 0; A is Q's Perron vector.
+
+    Args:
+        factor: L, shape (n, n), lower triangular with a positive diagonal.
+        max_iterations: When the power iteration gives up (and says so).
+        background: The share e, at least zero and below one, of p_b(x') = g(x') psi_n(x')^2 / int g psi_n^2, which
+            does not depend on x: see `Kernel`. Its coupling g(x) psi_n(x')^2 / int g psi_n^2 is a sum of squares
+            over phi_i(x) psi_n(x'), which b^T Q b does not contain: with a share above zero the form is the paper's
+            and one term more. It is normalised by the same g, so A remains Q's Perron vector.
+    """
+
+    name: ClassVar[str] = "paired"
+    order: ClassVar[int] = 2
+
+    raw_factor: Float[Array, "n n"]
+    max_iterations: int = eqx.field(static=True)
+    background: float = eqx.field(static=True)
+
+    def __init__(self, factor: ArrayLike, *, max_iterations: int = 20_000, background: float = 0.0):
+        self.background = require_share(background)
+        factor = checks.as_float(factor, "factor")
+        self.raw_factor = raw_triangle(factor, factor.shape[0] if factor.ndim else 0, "factor")
+        self.max_iterations = checks.count(max_iterations, "max_iterations", least=1)
+
+    @property
+    def factor(self) -> Float[Array, "n n"]:
+        """L."""
+        return triangle(self.raw_factor)
+
+    def check(self, phi: Basis, psi: Basis) -> None:
+        """One function of psi for each of phi."""
+        require_pairs(self.raw_factor.shape[0], phi, psi)
+
+    def normalise(self, phi: Basis, E: Float[Array, "p q"]) -> PairedKernel:
+        """A = Q o G(A) / lambda; then f uses Q / lambda."""
+        L = self.factor
+        result: PerronResult = perron(L @ L.T, E, self.max_iterations)  # type: ignore[assignment]
+        g = SquaredForm(phi, matrix=result.A)
+        scaled = L / jnp.sqrt(result.eigenvalue)
+        return PairedKernel(
+            g=g,
+            factor=scaled,
+            residual=result.residual,
+            perron=result,
+            background=self.background,
+            background_mass=g.coefficients @ E[:, -1],
+        )
+
+
+class PairedKernel(Kernel):
+    """Q scaled to Perron eigenvalue one, with its eigenvector as g."""
+
+    order: ClassVar[int] = 2
+    g: SquaredForm
+    factor: Float[Array, "n n"]
+    residual: Float[Array, ""]
+    perron: PerronResult
+    background: float = eqx.field(static=True)
+    background_mass: Float[Array, ""]
+
+    @property
+    def Q(self) -> Float[Array, "n n"]:
+        """L L^T."""
+        return self.factor @ self.factor.T
+
+    def own_log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
+        """log ||L^T (phi o psi)||^2."""
+        b = (phi * psi).scaled()
+        return jnp.log(jnp.sum((self.factor.T @ b.values) ** 2)) + 2.0 * b.log_scale
+
+    def own_push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
+        """Q o P."""
+        return pack(self.Q * unpack(P, self.factor.shape[0]))
+
+    def own_pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
+        """Q o M."""
+        return pack(self.Q * unpack(M, self.factor.shape[0]))
+
+    def own_form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
+        """The factor diag(phi) L / sqrt(g)."""
+        values = phi.scaled().values
+        root_g = jnp.linalg.norm(self.g.factor.T @ values)
+        return SquaredForm(psi, (values / root_g)[:, None] * self.factor)
+
+    def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
+        """phi^T (Q o M) phi / phi^T A phi."""
+        values = phi.scaled().values
+        integrated = self.Q * unpack(M, self.factor.shape[0])
+        ratio = log_quadratic(integrated, psd_factor(integrated), values)
+        return jnp.exp(ratio - log_quadratic(self.g.matrix, self.g.factor, values))

@@ -1,0 +1,158 @@
+"""Transitions under inputs: p(x' | x, u), exact and normalised for every u."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, PRNGKeyArray
+
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.couplings import Driven, Features
+from sosmarkov.factor.couplings.driven import PhaseTable
+from sosmarkov.factor.couplings.kraus import gram
+from sosmarkov.factor.forms import Form
+from sosmarkov.factor.transition import Dynamics, Transition, count_parameters, log_prob_pairs
+from sosmarkov.spaces.transforms import Transform
+
+
+class DrivenTransition(Dynamics):
+    """p(x' | x, u) = g(x') f_u(x, x') / g(x): one transition for every input, all with the same g.
+
+    Args:
+        phi: Basis of g and of f in x, n functions.
+        psi: Basis of f in x', m functions of the same family and domain.
+        coupling: The couplings for all inputs.
+        transform: From data to model space; the identity where none is given.
+    """
+
+    phi: Basis
+    psi: Basis
+    coupling: Driven
+    transform: Transform
+    overlap: Float[Array, "p q"]
+    # What normalising under any input needs; where inputs are times of a period, all there is to look up.
+    shared: Float[Array, "j j n n"] | PhaseTable
+    # The transition under one input; what of it depends on the input is replaced by `at`.
+    some: Transition
+
+    def __init__(self, phi: Basis, psi: Basis, coupling: Driven, transform: Transform | None = None):
+        self.some = Transition(phi, psi, coupling.at(jnp.zeros(coupling.features.dim)), transform)
+        self.phi, self.psi, self.coupling, self.transform = phi, psi, coupling, self.some.transform
+        self.overlap = self.some.overlap
+        M = gram(coupling.factor, self.overlap, psi.size)
+        self.shared = coupling.totals(M) if coupling.features.period is None else coupling.phases(M)
+
+    @property
+    def g(self) -> Form:
+        """The rational factor, in model space."""
+        return self.some.g
+
+    @property
+    def features(self) -> Features:
+        """How inputs act."""
+        return self.coupling.features
+
+    @property
+    def parameter_count(self) -> int:
+        """Free numbers in the bases and the coupling."""
+        return count_parameters(self.phi, self.psi, self.coupling)
+
+    def at(self, u: Float[Array, " e"] | None) -> Transition:
+        """The transition under one input, of shape (e,)."""
+        if u is None:
+            raise ValueError("Expected an input for a transition that depends on one, got none.")
+        # The background's mass depends on g and psi alone.
+        mass, looked_up = self.some.kernel.background_mass, isinstance(self.shared, PhaseTable)
+        make = self.coupling.kernel_of_phase if looked_up else self.coupling.kernel
+        kernel = make(self.phi, self.shared, mass, u)  # type: ignore[arg-type]
+        return eqx.tree_at(lambda t: (t.coupling.K, t.kernel), self.some, (self.coupling.K_at(u), kernel))
+
+    def under(self, u: ArrayLike | None) -> Transition:
+        """The same as an ordinary transition, checked."""
+        if u is None:
+            raise ValueError("Expected an input for a transition that depends on one, got none.")
+        given = checks.inputs(u, self.features.dim)
+        if given.ndim != 1:
+            raise ValueError(f"Expected one input of shape ({self.features.dim},), got {given.shape}.")
+        return _at(self, given)
+
+    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
+        """log p(x_next | x, u) for arrays of shape (..., d), (..., d) and (..., e); leading axes broadcast."""
+        if u is None:
+            raise ValueError("Expected an input for a transition that depends on one, got none.")
+        x_next, x = checks.states(x_next, self.dim, "x_next"), checks.states(x, self.dim, "x")
+        return _log_prob(self, x_next, x, checks.inputs(u, self.features.dim))
+
+    def mass(self, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
+        """The closed-form integral of p(. | x, u) for states (..., d) under one input (e,): one up to rounding."""
+        return self.under(u).mass(x)
+
+    def sample(self, key: PRNGKeyArray, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, "... d"]:
+        """One exact draw of x' for each state in an array of shape (..., d), all under one input (e,)."""
+        return self.under(u).sample(key, x)
+
+
+@eqx.filter_jit
+def _at(dynamics: DrivenTransition, u: Array) -> Transition:
+    return Transition(dynamics.phi, dynamics.psi, dynamics.coupling.at(u), dynamics.transform)
+
+
+@eqx.filter_jit
+def _log_prob(dynamics: DrivenTransition, x_next: Array, x: Array, u: Array) -> Array:
+    shape = jnp.broadcast_shapes(x_next.shape[:-1], x.shape[:-1], u.shape[:-1])
+    flat = [jnp.broadcast_to(a, (*shape, a.shape[-1])).reshape(-1, a.shape[-1]) for a in (x_next, x, u)]
+    if u.ndim == 1:
+        return log_prob_pairs(dynamics.at(u), *flat[:2]).reshape(shape)
+
+    def one(x_next: Array, x: Array, u: Array) -> Array:
+        return log_prob_pairs(dynamics.at(u), x_next[None], x[None])[0]
+
+    return jax.lax.map(lambda row: one(*row), tuple(flat), batch_size=min(256, len(flat[0]))).reshape(shape)
+
+
+def steps_of(dynamics: Dynamics, inputs: ArrayLike | None, steps: int, *, first: int = 0) -> Array | None:
+    """The inputs of so many steps, shape (steps, e), or a ValueError; None where the dynamics take none.
+
+    Where the input is the time of a period, it counts from `first` unless it is given.
+    """
+    features = dynamics.features
+    if features is None:
+        if inputs is not None:
+            raise ValueError("Expected no inputs for a process that was built without them, got some.")
+        return None
+    if inputs is None:
+        if features.period is None:
+            raise ValueError(
+                f"Expected inputs of shape ({steps}, {features.dim}), one for each step, got none. For one input that"
+                " stays, `process.under(u)` is an ordinary process."
+            )
+        return (first + jnp.arange(steps, dtype=float))[:, None]
+    array = checks.as_float(inputs, "inputs")
+    if array.ndim == 1 and features.dim == 1:
+        array = array[:, None]
+    if array.shape != (steps, features.dim):
+        raise ValueError(f"Expected inputs of shape ({steps}, {features.dim}), one for each step, got {array.shape}.")
+    checks.require_finite(array, "inputs")
+    if features.period is not None and checks.is_concrete(array) and np.any(np.asarray(array) != np.round(array)):
+        raise ValueError("Expected whole numbers for the times of a process with a period, got others.")
+    return array
+
+
+def inputs_of(dynamics: Dynamics, steps: Sequence[int], inputs: Any) -> list[np.ndarray] | None:
+    """The inputs of several trajectories with so many steps each; None where the dynamics take none."""
+    if dynamics.features is None or inputs is None:
+        given = [steps_of(dynamics, inputs, count) for count in steps]
+    else:
+        each = list(inputs) if isinstance(inputs, (list, tuple)) or np.ndim(inputs) == 3 else [inputs]
+        if len(each) != len(steps):
+            raise ValueError(f"Expected inputs of {len(steps)} trajectories, got those of {len(each)}.")
+        given = [steps_of(dynamics, one, count) for one, count in zip(each, steps, strict=True)]
+    return None if any(u is None for u in given) else [np.asarray(u) for u in given]

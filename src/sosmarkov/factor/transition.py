@@ -1,0 +1,272 @@
+"""The rational-factor transition p(x' | x) = g(x') f(x, x') / g(x)."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, PRNGKeyArray
+
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.numerics import unpack_coefficients
+from sosmarkov.factor import sampling
+from sosmarkov.factor.bases import Basis, require_compatible
+from sosmarkov.factor.couplings import Coupling, Features, Kernel, PairedKernel
+from sosmarkov.factor.forms import Form, LinearForm, SquaredForm
+from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
+
+
+class NormalisationWarning(UserWarning):
+    """A kernel is normalised less exactly than double precision should give; the text says by how much."""
+
+
+# Beyond this the kernel is said to be badly conditioned.
+_RESIDUAL_TO_REPORT = 1e-9
+
+
+class Dynamics(eqx.Module):
+    """What moves a belief: a transition, or one for every input.
+
+    All transitions of it share the factor g, the basis psi and the table of overlaps.
+    """
+
+    phi: eqx.AbstractVar[Basis]
+    psi: eqx.AbstractVar[Basis]
+    transform: eqx.AbstractVar[Transform]
+    overlap: eqx.AbstractVar[Float[Array, "p q"]]
+
+    @property
+    @abstractmethod
+    def g(self) -> Form:
+        """The rational factor, in model space."""
+
+    @property
+    @abstractmethod
+    def features(self) -> Features | None:
+        """How inputs act; None where there are none."""
+
+    @abstractmethod
+    def at(self, u: Float[Array, " e"] | None) -> Transition:
+        """The transition under an input."""
+
+    @property
+    @abstractmethod
+    def parameter_count(self) -> int:
+        """Free numbers in the bases and the coupling."""
+
+    @abstractmethod
+    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
+        """log p(x_next | x), under the inputs u where there are any."""
+
+    @abstractmethod
+    def mass(self, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
+        """The closed-form integral of p(. | x): one up to rounding."""
+
+    @abstractmethod
+    def sample(self, key: PRNGKeyArray, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, "... d"]:
+        """One exact draw of x' for each state."""
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates d."""
+        return self.phi.dim
+
+    def form(self, basis: Basis, coefficients: Float[Array, " q"]) -> Form:
+        """The form over phi or psi with these coefficients, of g's kind."""
+        if isinstance(self.g, LinearForm):
+            return LinearForm(basis, coefficients)
+        return SquaredForm(basis, matrix=unpack_coefficients(coefficients, basis.size))
+
+
+class Transition(Dynamics):
+    """A normalised conditional density, in data space.
+
+    p(x' | x) = g(x') f(x, x') / g(x) times the Jacobian of the transform at x', where the coupling's
+    normalisation makes int g(x') f(x, x') dx' = g(x) hold for every x.
+
+    Args:
+        phi: Basis of g and of f in x, n functions.
+        psi: Basis of f in x', m functions of the same family and domain.
+        coupling: `Kraus`, `Paired` or `Linear` parameters.
+        transform: From data to model space; the identity where none is given.
+
+    Attributes:
+        overlap: E[p, q], the integrals of phi's term p times psi's term q.
+        kernel: g and f as normalised.
+    """
+
+    phi: Basis
+    psi: Basis
+    coupling: Coupling
+    transform: Transform
+    overlap: Float[Array, "p q"]
+    kernel: Kernel
+
+    def __init__(self, phi: Basis, psi: Basis, coupling: Coupling, transform: Transform | None = None):
+        require_compatible(("phi", phi), ("psi", psi))
+        coupling.check(phi, psi)
+        if transform is None:
+            transform = Identity(phi.dim)
+        if transform.dim != phi.dim:
+            raise ValueError(f"Expected a transform of {phi.dim} coordinates, got one of {transform.dim}.")
+        self.phi, self.psi, self.coupling, self.transform = phi, psi, coupling, transform
+        self.overlap, self.kernel = _normalise(phi, psi, coupling)
+        _report(self.kernel)
+
+    @property
+    def g(self) -> Form:
+        """The rational factor, in model space."""
+        return self.kernel.g
+
+    @property
+    def features(self) -> None:
+        """No inputs."""
+        return
+
+    def at(self, u: Float[Array, " e"] | None) -> Transition:
+        """Itself, always."""
+        del u
+        return self
+
+    @property
+    def parameter_count(self) -> int:
+        """Free numbers in the bases and the coupling."""
+        return count_parameters(self.phi, self.psi, self.coupling)
+
+    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
+        """log p(x_next | x) for arrays of shape (..., d); leading axes broadcast.
+
+        -inf where x_next (or x) lies outside the domain; never NaN.
+        """
+        _refuse_inputs(u)
+        x_next = checks.states(x_next, self.dim, "x_next")
+        x = checks.states(x, self.dim, "x")
+        return _log_prob(self, x_next, x)
+
+    def log_prob_model(self, y_next: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
+        """log-density of one pair in model space, without the transform's Jacobian."""
+        inside = self.phi.inside(y) & self.phi.inside(y_next)
+        safe = self.phi.interior_point()
+        y, y_next = jnp.where(inside, y, safe), jnp.where(inside, y_next, safe)
+        log_f = self.kernel.log_value(self.phi.evaluate(y), self.psi.evaluate(y_next))
+        log_g = self.g.log_value_inside
+        return jnp.where(inside, log_g(y_next) + log_f - log_g(y), -jnp.inf)
+
+    def mass(self, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
+        """The closed-form integral of p(. | x), one up to rounding, for states of shape (..., d).
+
+        NaN outside the domain, where there is no conditional density.
+        """
+        _refuse_inputs(u)
+        x = checks.states(x, self.dim, "x")
+        return _mass(self, x.reshape(-1, self.dim)).reshape(x.shape[:-1])
+
+    def form_from(self, y: Float[Array, " d"]) -> Form:
+        """h with p(. | x) = g h for one known state in model space."""
+        return self.kernel.form_from(self.psi, self.phi.evaluate(y))
+
+    def sample(self, key: PRNGKeyArray, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, "... d"]:
+        """One exact draw of x' for each state in an array of shape (..., d)."""
+        _refuse_inputs(u)
+        x = checks.states(x, self.dim, "x")
+        flat = x.reshape(-1, self.dim)
+        y, inside = _enter(self, flat)
+        if checks.is_concrete(inside) and not np.all(inside):
+            outside = int(np.sum(~np.asarray(inside)))
+            raise ValueError(
+                f"Expected states inside the domain to draw from, got {outside} of {flat.shape[0]} outside"
+                f" (model space {self.phi.lower} to {self.phi.upper})."
+            )
+        return _sample(self, key, y).reshape(x.shape)
+
+
+def _refuse_inputs(u: ArrayLike | None) -> None:
+    if u is not None:
+        raise ValueError("Expected no input for a transition that was built without, got one.")
+
+
+def count_parameters(*parts: eqx.Module) -> int:
+    """Free numbers in some parts."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(parts, eqx.is_inexact_array)))
+
+
+@eqx.filter_jit
+def _normalise(phi: Basis, psi: Basis, coupling: Coupling) -> tuple[Array, Kernel]:
+    overlap = phi.overlap(phi.terms(coupling.order), psi.terms(coupling.order))
+    return overlap, coupling.normalise(phi, overlap)
+
+
+def _report(kernel: Kernel) -> None:
+    """Say so, outside of tracing, when the normalisation failed or is not converged."""
+    leaves = jax.tree.leaves(eqx.filter(kernel, eqx.is_inexact_array))
+    if not all(checks.is_concrete(leaf) for leaf in leaves):
+        return
+    if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
+        raise ValueError(
+            "Expected parameters whose kernel can be normalised in double precision, got a singular"
+            " system: rows of K that are dependent once near-duplicate functions of psi are counted"
+            " once (raise the rank R, spread psi), or functions too far apart to overlap."
+        )
+    residual = float(kernel.residual)
+    if isinstance(kernel, PairedKernel) and not bool(kernel.perron.converged):
+        warnings.warn(
+            f"The power iteration for the Perron vector has not converged after"
+            f" {int(kernel.perron.iterations)} steps: the last one still changed it by {residual:.2g}."
+            " Raise max_iterations; a process that hardly mixes, or near-duplicate functions, are the"
+            " usual causes.",
+            NormalisationWarning,
+            stacklevel=3,
+        )
+    elif residual > _RESIDUAL_TO_REPORT:
+        warnings.warn(
+            f"The kernel is badly conditioned: p(.|x) integrates to one within about {residual:.2g} only."
+            " Raise the rank R, or spread near-duplicate functions of psi.",
+            NormalisationWarning,
+            stacklevel=3,
+        )
+
+
+@eqx.filter_jit
+def _log_prob(transition: Transition, x_next: Array, x: Array) -> Array:
+    shape = jnp.broadcast_shapes(x_next.shape, x.shape)
+    x_next, x = (jnp.broadcast_to(points, shape).reshape(-1, shape[-1]) for points in (x_next, x))
+    return log_prob_pairs(transition, x_next, x).reshape(shape[:-1])
+
+
+def log_prob_pairs(transition: Transition, x_next: Float[Array, "n d"], x: Float[Array, "n d"]) -> Float[Array, " n"]:
+    """log-density of pairs in data space."""
+    y, _ = to_model(transition.transform, x)
+    y_next, log_det = to_model(transition.transform, x_next)
+    return jax.vmap(transition.log_prob_model)(y_next, y) + log_det
+
+
+@eqx.filter_jit
+def _mass(transition: Transition, x: Array) -> Array:
+    kernel, phi = transition.kernel, transition.phi
+    y, _ = to_model(transition.transform, x)
+    M = kernel.g.coefficients @ transition.overlap
+
+    def one(y: Array) -> Array:
+        inside = phi.inside(y)
+        y = jnp.where(inside, y, phi.interior_point())
+        return jnp.where(inside, kernel.mass(phi.evaluate(y), M), jnp.nan)
+
+    return jax.vmap(one)(y)
+
+
+@eqx.filter_jit
+def _enter(transition: Transition, x: Array) -> tuple[Array, Array]:
+    """States in model space, and which of them lie in the domain."""
+    y, _ = to_model(transition.transform, x)
+    return y, transition.phi.inside(y)
+
+
+@eqx.filter_jit
+def _sample(transition: Transition, key: Array, y: Array) -> Array:
+    return to_data(transition.transform, sampling.draw_each(key, transition.g, transition.form_from, y))

@@ -1,0 +1,1 @@
+"""How the rational-factor forms learn."""

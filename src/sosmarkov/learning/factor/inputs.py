@@ -1,0 +1,79 @@
+"""How inputs enter what is learned: features of u, chosen from the data."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from sklearn.cluster import KMeans
+
+from sosmarkov.core import checks
+from sosmarkov.data.dataset import Data
+from sosmarkov.factor.couplings import Bumps, Features, Network, Phases
+from sosmarkov.factor.couplings.driven import OVERLAP
+
+KINDS = ("bumps", "network")
+_HIDDEN = 16
+_OUTPUTS = 5
+# Up to so many phases have kernels of their own, however few the data: a week's days need not be like their neighbours.
+_OWN_PHASES = 8
+# Pairs for each kernel of a longer period. With 24 kernels for 7,000 pairs of hourly temperatures each fits its noise.
+_PAIRS_A_KERNEL = 800
+
+
+def settle_features(
+    data: Data, features: str | Features | None, period: int | None, coupling: str
+) -> str | int | Features | None:
+    """What was asked for, checked: a kind, a period, or the features themselves; None without inputs."""
+    if data.u is None:
+        if features is not None or period is not None:
+            raise ValueError("Expected inputs with features (or times with a period and pairs), got none.")
+        return None
+    if coupling != "kraus":
+        raise ValueError(f"Expected coupling 'kraus' with inputs or a period, got {coupling!r}.")
+    if period is not None:
+        if features is not None:
+            raise ValueError("Expected features or a period, got both. Give the phase as one of the inputs instead.")
+        if data.u.shape[1] != 1 or np.any(data.u != np.round(data.u)):
+            raise ValueError("Expected times as inputs of a process with a period, one whole number each, got others.")
+        return checks.count(period, "period", 1)
+    if isinstance(features, Features):
+        if features.dim != data.u.shape[1]:
+            raise ValueError(f"Expected features of {data.u.shape[1]} inputs, like the data, got {features.dim}.")
+        return features
+    kind = "bumps" if features is None else features
+    if kind not in KINDS:
+        raise ValueError(f"Expected features one of {', '.join(KINDS)}, or an object, got {kind!r}.")
+    return kind
+
+
+def make_features(asked: str | int | Features | None, u: np.ndarray, seed: int) -> Features:
+    """Features for inputs of shape (N, e), where these lie."""
+    if isinstance(asked, Features):
+        return asked
+    if isinstance(asked, int):
+        return Phases(asked, _phase_kernels(asked, len(u)))
+    spread = np.std(u, axis=0)
+    if np.any(spread == 0):
+        raise ValueError("Expected inputs that vary, got a constant one. Leave it out.")
+    if asked == "network":
+        return Network(u.mean(axis=0), spread, _OUTPUTS, _HIDDEN, jax.random.key(seed))
+    centres = _centres(u / spread, seed)
+    apart = np.linalg.norm(centres[:, None] - centres[None], axis=2)
+    nearest = np.median(np.partition(apart, 1, axis=1)[:, 1]) if len(centres) > 1 else 1.0
+    return Bumps(centres * spread, np.full(u.shape[1], OVERLAP * nearest) * spread)
+
+
+def _phase_kernels(period: int, pairs: int) -> int:
+    """One for every phase of a short period; of a long one as many as the pairs can carry, shared by neighbours."""
+    return min(period, max(_OWN_PHASES, pairs // _PAIRS_A_KERNEL))
+
+
+def _centres(u: np.ndarray, seed: int) -> np.ndarray:
+    """Every value where there are few, else spread over the data."""
+    few = np.unique(u, axis=0)
+    count = min(6 + 3 * u.shape[1], 12)
+    if len(few) <= count:
+        return few
+    if u.shape[1] == 1:
+        return np.quantile(u, (np.arange(count) + 0.5) / count, axis=0)
+    return KMeans(count, n_init="auto", random_state=seed).fit(u).cluster_centers_

@@ -1,0 +1,212 @@
+"""What training minimises: negative log-likelihoods of transitions, of initial states, of beliefs.
+
+All are weighted means, sum w (-log p) / sum w. A row of weight zero stands for data that are missing: whatever its
+place holds is neither evaluated nor differentiated.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+from sosmarkov.core.numerics import Signed, unpack_coefficients
+from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.couplings import Coupling, Driven
+from sosmarkov.factor.couplings.base import mix_last
+from sosmarkov.factor.driven import DrivenTransition
+from sosmarkov.factor.forms import Form, LinearForm, SquaredForm, overlap_table
+from sosmarkov.factor.transition import Dynamics, Transition
+
+# Width of the background functions on R^d, in standard deviations of the data.
+BROAD = 8.0
+
+
+class Parameters(NamedTuple):
+    """Everything that is trained, in model space; background functions are added by `realise`.
+
+    Attributes:
+        phi: Basis of g and of f in x, n functions.
+        psi: Basis of f in x', n functions.
+        coupling: Its coefficients; with a background share, for one function more in each basis.
+        start_basis: Basis of h_0.
+        start_factor: Of a squared form the factor F, shape (n_0, r), h_0 = ||F^T f||^2; under the linear coupling
+            the logarithms of its weights, shape (n_0,), h_0 = exp(start_factor) . f, so that they stay positive.
+    """
+
+    phi: Basis
+    psi: Basis
+    coupling: Coupling | Driven
+    start_basis: Basis
+    start_factor: Float[Array, "n r"] | Float[Array, " n"]
+
+
+def realise(parameters: Parameters) -> tuple[Dynamics, Form]:
+    """The transition and the initial form h_0 these parameters stand for, with honest tails.
+
+    With a background share e, phi, psi and the initial basis get one broad function each, of fixed width. Then
+
+        p(x' | x) = (1 - e) p_own(x' | x) + e g(x') t(x') / int g t,    p_0 = (1 - e) p_own + e g t / int g t
+
+    with t the square of the broad function (the function itself under the linear coupling): an exact share,
+    whatever the other parameters are. Both are scaled to mass one.
+    """
+    transition = realise_transition(parameters)
+    start = Start(transition.g, parameters.start_basis, parameters.start_factor, parameters.coupling.background)
+    return transition, realise_start(start)
+
+
+def realise_transition(parameters: Parameters) -> Dynamics:
+    """The transition alone."""
+    phi, psi, coupling = parameters[:3]
+    if coupling.background > 0:
+        phi, psi = phi.with_broad(BROAD), psi.with_broad(BROAD)
+    make = DrivenTransition if isinstance(coupling, Driven) else Transition
+    return make(phi, psi, coupling)  # type: ignore[arg-type]
+
+
+class Start(NamedTuple):
+    """The initial form's share of `Parameters`, beside the factor g it is normalised against."""
+
+    g: Form
+    basis: Basis
+    factor: Float[Array, "n r"] | Float[Array, " n"]
+    background: float
+
+
+def realise_start(start: Start) -> Form:
+    """The initial form h_0 with its background."""
+    g, basis, factor, share = start
+    if factor.ndim == 1:
+        factor = jnp.exp(factor)
+    if share == 0:
+        return normalised(g, _form(basis, factor))
+    # The broad function has no part in what is trained.
+    padded = jnp.concatenate([factor, jnp.zeros((1, *factor.shape[1:]))])
+    own = normalised(g, _form(basis.with_broad(BROAD), padded))
+    return mix_last(own, share, 1.0 / (g.coefficients @ overlap_table(g, own)[:, -1]))
+
+
+def _form(basis: Basis, coefficients: Array) -> Form:
+    return SquaredForm(basis, coefficients) if coefficients.ndim == 2 else LinearForm(basis, coefficients)
+
+
+def normalised(g: Form, h: Form) -> Form:
+    """H scaled so that int g h = 1."""
+    return h.scale(-jnp.log(g.coefficients @ overlap_table(g, h) @ h.coefficients))
+
+
+def weighted_mean(values: Float[Array, "*b"], weight: Float[Array, "*b"]) -> Float[Array, ""]:
+    """The weighted mean sum w v / sum w, zero where all weights are."""
+    total = jnp.sum(weight)
+    return jnp.sum(weight * jnp.where(weight > 0, values, 0.0)) / jnp.where(total > 0, total, 1.0)
+
+
+def present_or(y: Float[Array, "*b d"], weight: Float[Array, "*b"], basis: Basis) -> Float[Array, "*b d"]:
+    """The states, with some point of the domain in place of those of weight zero."""
+    return jnp.where(weight[..., None] > 0, y, lax.stop_gradient(basis.interior_point()))
+
+
+def transition_loss(parameters: Parameters, batch: tuple[Array, ...]) -> Float[Array, ""]:
+    """-log p(y' | y), weighted mean over pairs (y, y', weight) or (y, y', weight, u), u the inputs, shape (B, e)."""
+    return _transition_loss(realise_transition(parameters), *batch)
+
+
+def _transition_loss(dynamics: Dynamics, y: Array, y_next: Array, weight: Array, u: Array | None = None) -> Array:
+    y, y_next = (present_or(states, weight, dynamics.phi) for states in (y, y_next))
+
+    def log_prob(y_next: Array, y: Array, u: Array | None) -> Array:
+        return dynamics.at(u).log_prob_model(y_next, y)
+
+    return weighted_mean(-jax.vmap(log_prob)(y_next, y, u), weight)
+
+
+def initial_loss(start: Start, batch: tuple[Array, Array]) -> Float[Array, ""]:
+    """-log p_0(y) with g held fixed, weighted mean over (y, weight) of shapes (B, d), (B,)."""
+    y, weight = batch
+    start = start._replace(g=lax.stop_gradient(start.g))
+    return weighted_mean(-_log_product(start.g, realise_start(start), present_or(y, weight, start.basis)), weight)
+
+
+def _log_product(g: Form, h: Form, y: Float[Array, "b d"]) -> Float[Array, " b"]:
+    return jax.vmap(lambda y: g.log_value(y) + h.log_value(y))(y)
+
+
+def log_form(order: int, C: Float[Array, " q"], f: Signed) -> Float[Array, ""]:
+    """Log of the form with these coefficients from the values of its functions, without a factor of C."""
+    values, log_scale = f.scaled()
+    value = values @ C if order == 1 else values @ unpack_coefficients(C, values.size) @ values
+    return jnp.log(value) + order * log_scale
+
+
+def _coefficients(
+    dynamics: Dynamics, start: Form, steps: int, inputs: Float[Array, "b k e"] | None
+) -> Float[Array, "k q"] | Float[Array, "b k q"]:
+    """C_1, ..., C_steps of the belief, or of each trajectory's own under its inputs."""
+    P = overlap_table(dynamics.g, start) @ start.coefficients
+
+    def advance(P: Array, u: Array | None) -> tuple[Array, Array]:
+        C = dynamics.at(u).kernel.push(P)
+        return dynamics.overlap @ C, C
+
+    if inputs is None:
+        return lax.scan(advance, P, None, length=steps)[1]
+    return jax.vmap(lambda u: lax.scan(advance, P, u)[1])(inputs)
+
+
+def belief_log_probs(
+    transition: Dynamics,
+    start: Form,
+    trajectories: Float[Array, "b t d"],
+    present: Float[Array, "b t"],
+    inputs: Float[Array, "b k e"] | None = None,
+) -> Float[Array, "b t"]:
+    """log p_k(y_k) for k = 0, ..., T - 1; where nothing is present the number means nothing."""
+    psi, g = transition.psi, transition.g
+    states = jnp.swapaxes(present_or(trajectories, present, psi), 0, 1)
+    at_start = _log_product(g, start, states[0])
+
+    coefficients = _coefficients(transition, start, states.shape[0] - 1, inputs)
+
+    def features(y: Array) -> tuple[Array, Array, Array, Array]:
+        inside = psi.inside(y)
+        y = jnp.where(inside, y, psi.interior_point())
+        values, log_scale = psi.evaluate(y).scaled()
+        return values, log_scale, g.log_value_inside(y), inside
+
+    # All states at once: inside the scan the same work would be done in as many small pieces.
+    f, log_scale, log_g, inside = jax.vmap(jax.vmap(features))(states[1:])
+    if isinstance(g, SquaredForm):
+        # The belief's form as it is: a factor of C a step would cost more than all the rest.
+        matrices = jnp.vectorize(lambda C: unpack_coefficients(C, psi.size), signature="(q)->(n,n)")(coefficients)
+        h = jnp.sum((f @ matrices) * f, axis=2) if inputs is None else jnp.einsum("tbi,btij,tbj->tb", f, matrices, f)
+    else:
+        h = jnp.einsum("tbn,tn->tb", f, coefficients)
+    later = jnp.where(inside, log_g + jnp.log(h) + g.order * log_scale, -jnp.inf)
+    return jnp.swapaxes(jnp.concatenate([at_start[None], later]), 0, 1)
+
+
+def belief_loss(parameters: Parameters, batch: tuple[Array, ...], weight: float) -> Float[Array, ""]:
+    """-log p_k(y_k), weighted mean over trajectories and k, plus `weight` times a transition loss along them.
+
+    Args:
+        parameters: What is trained.
+        batch: Trajectories of shape (B, T, d), the weight of each of their states, (B, T), zero where missing, and
+            the inputs of their steps, (B, T - 1, e), where there are any.
+        weight: Of the transition loss, taken on one pair a trajectory, weighted by the product of its states'.
+    """
+    trajectories, present, *rest = batch
+    inputs = rest[0] if rest else None
+    transition, start = realise(parameters)
+    loss = weighted_mean(-belief_log_probs(transition, start, trajectories, present, inputs), present)
+    count, length, _ = trajectories.shape
+    if weight == 0 or length < 2:
+        return loss
+    # One transition a trajectory, at a step that differs from one to the next: the cost of a batch of pairs.
+    row, k = jnp.arange(count), jnp.arange(count) % (length - 1)
+    both = present[row, k] * present[row, k + 1]
+    u = None if inputs is None else inputs[row, k]
+    return loss + weight * _transition_loss(transition, trajectories[row, k], trajectories[row, k + 1], both, u)

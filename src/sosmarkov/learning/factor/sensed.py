@@ -1,0 +1,190 @@
+"""Learning a process together with its sensor: p(x', o' | x) from states and what was read of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float
+
+from sosmarkov.core.numerics import pack, unpack_coefficients
+from sosmarkov.data.history import History
+from sosmarkov.data.observed import Sensed
+from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.couplings import Kraus
+from sosmarkov.factor.forms import Form, SquaredForm, overlap_table
+from sosmarkov.factor.transition import Transition
+from sosmarkov.inference.emission import readings_after
+from sosmarkov.learning.factor.initialise import Wanted, kraus_parts, start_initial
+from sosmarkov.learning.factor.mixtures import fit_mixture, in_parallel, local_basis
+from sosmarkov.learning.factor.objectives import (
+    BROAD,
+    Parameters,
+    present_or,
+    realise,
+    realise_transition,
+    weighted_mean,
+)
+from sosmarkov.learning.loop import evaluate, stack, unstack
+from sosmarkov.learning.phases import Phases
+from sosmarkov.learning.settings import Settings
+from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.process.process import MarkovProcess
+from sosmarkov.sensors.joint import LearnedSensor
+from sosmarkov.spaces.transforms import Standardize
+
+_STARTS = 8
+_ROWS = 20_000
+# Trajectories a step while filters are trained: each has beliefs of its own.
+_TOGETHER = 32
+
+
+class SensedParameters(NamedTuple):
+    """What is trained: a process whose coupling has rank z R and whose initial form has rank z R_0, and zeta."""
+
+    process: Parameters
+    zeta: Basis
+
+
+def realise_sensed(parameters: SensedParameters) -> tuple[Transition, Form, LearnedSensor]:
+    """The transition, h_0 and the sensor, with their backgrounds."""
+    transition, start = realise(parameters.process)
+    assert isinstance(transition, Transition)
+    return transition, start, _sensor(parameters)
+
+
+def _sensor(parameters: SensedParameters) -> LearnedSensor:
+    share = parameters.process.coupling.background
+    return LearnedSensor(parameters.zeta.with_broad(BROAD) if share > 0 else parameters.zeta, background=share)
+
+
+def joint_loss(parameters: SensedParameters, batch: tuple[Array, Array, Array, Array]) -> Float[Array, ""]:
+    """-log p(y', o' | y), weighted mean over pairs."""
+    transition, sensor = realise_transition(parameters.process), _sensor(parameters)
+    assert isinstance(transition, Transition)
+    y, y_next, weight, o = batch
+    y, y_next = (present_or(states, weight, transition.phi) for states in (y, y_next))
+    return weighted_mean(-jax.vmap(partial(sensor.log_prob_model, transition))(y_next, y, o), weight)
+
+
+def start_loss(parameters: SensedParameters, batch: tuple[Array, Array, Array]) -> Float[Array, ""]:
+    """-log p(y_0, o_0), with all but the initial form held fixed."""
+    process = parameters.process
+    held = lax.stop_gradient((process.phi, process.psi, process.coupling, parameters.zeta))
+    process = Parameters(*held[:3], process.start_basis, process.start_factor)
+    transition, start, sensor = realise_sensed(SensedParameters(process, held[3]))
+    y, weight, o = batch
+    return weighted_mean(-jax.vmap(partial(_start_log_prob, transition, start, sensor))(y, o), weight)
+
+
+def _start_log_prob(transition: Transition, start: Form, sensor: LearnedSensor, y: Array, o: Array) -> Array:
+    assert isinstance(start, SquaredForm)
+    seen = sensor.emitted(o)
+    f, log_scale = start.basis.evaluate(y).scaled()
+    h = f @ sensor.start(start.factor, seen) @ f
+    return transition.g.log_value_inside(y) + jnp.log(h) + 2.0 * log_scale + seen.log_scale
+
+
+def filter_loss(parameters: SensedParameters, batch: tuple[Array, Array, Array]) -> Float[Array, ""]:
+    """-log p(y_k | o_0, ..., o_k) - log p(o_k | o_0, ..., o_(k-1)), mean over trajectories and k."""
+    transition, start, sensor = realise_sensed(parameters)
+    states, present, readings = batch
+    states = present_or(states, present, transition.phi)
+    scores, evidences = jax.vmap(partial(_filter_scores, transition, start, sensor))(states, readings)
+    return weighted_mean(-scores, present) - jnp.mean(evidences)
+
+
+def _filter_scores(
+    transition: Transition, start: Form, sensor: LearnedSensor, states: Array, readings: Array
+) -> tuple[Array, Array]:
+    assert isinstance(start, SquaredForm)
+    seen = sensor.emitted(readings[0])
+    matrix = sensor.start(start.factor, seen)
+    P = overlap_table(transition.g, start) @ pack(matrix)
+    mass = transition.g.coefficients @ P
+    _, filtered, log_evidences = readings_after(transition, sensor, P / mass, readings[1:])
+
+    def score(basis: Basis, matrix: Array, y: Array) -> Array:
+        f, log_scale = basis.evaluate(y).scaled()
+        return transition.g.log_value_inside(y) + jnp.log(f @ matrix @ f) + 2.0 * log_scale
+
+    matrices = jax.vmap(lambda C: unpack_coefficients(C, transition.psi.size))(filtered)
+    later = jax.vmap(partial(score, transition.psi))(matrices, states[1:])
+    first = jnp.where(jnp.all(jnp.isnan(readings[0])), 0.0, jnp.log(mass) + seen.log_scale)
+    begin = score(start.basis, matrix / mass, states[0])
+    return jnp.append(begin, later), jnp.append(first, log_evidences)
+
+
+class SensedRun:
+    """One call of `fit` with observations and a sensor of the joint form."""
+
+    def __init__(self, settings: Settings, phases: Phases, functions: int, chosen: dict[str, Any]):
+        self.settings, self.phases, self.functions, self.chosen = settings, phases, functions, chosen
+
+    def fit(self, data: Sensed, scale: Standardize, scale_o: Standardize) -> MarkovProcess | Ensemble:
+        """The process and sensor these data suggest."""
+        s = self.settings
+        held_out, training = data.split(s.validation, s.seed)
+        starts = in_parallel(partial(self._start, training), range(s.seed, s.seed + s.members))
+        run = self.phases.run
+        found = run("transitions", stack(starts), joint_loss, training.pairs(), held_out.pairs())
+        found = run("initial", found, start_loss, training.first(), held_out.first(), steps=s.initial_steps)
+        if s.objective == "beliefs":
+            found = run("filter", found, filter_loss, training.batch(), held_out.batch(), batch_size=_TOGETHER)
+        shift = float(np.sum(np.log(np.asarray(scale.std))) + np.sum(np.log(np.asarray(scale_o.std))))
+        scores = {"states and readings given the readings before": -evaluate(filter_loss, found, held_out.batch())}
+        history = History(
+            tuple(self.phases.done),
+            dict(s.chosen) | self.chosen,
+            {name: float(np.mean(value)) - shift for name, value in scores.items()},
+        )
+        return self._finish(found, scale, scale_o, history)
+
+    def _start(self, training: Sensed, seed: int) -> SensedParameters:
+        s, rng = self.settings, np.random.default_rng(seed)
+        y, y_next, weight, o = training.pairs()
+        rows = rng.permutation(np.flatnonzero(~np.isnan(o).any(axis=1)))[:_ROWS]
+        mixture = fit_mixture(o[rows], self.functions, False, seed)
+        zeta = local_basis("gaussian", mixture, 2)
+        shares = mixture.responsibilities(o[rows])
+        phi, psi, K, factor = kraus_parts(
+            y[rows], y_next[rows], Wanted(s.basis, s.size, s.rank, s.background, seed), shares
+        )
+        # Signs that differ from one function of the reading to the next, so that their products cancel on average.
+        signs = rng.choice([-1.0, 1.0], size=(len(K), 1, 1, s.rank))
+        K = K * signs * np.sqrt(shares.mean(axis=0))[:, None, None, None]
+        first, _, o_first = training.first()
+        basis, F = start_initial(
+            first[:_ROWS], basis=s.basis, coupling="kraus", size=min(s.size, _STARTS), seed=seed
+        )  # fmt: skip
+        known = ~np.isnan(o_first).any(axis=1)
+        weights = mixture.responsibilities(o_first[known]).mean(axis=0) if known.any() else shares.mean(axis=0)
+        F = np.asarray(F)[None] * np.sqrt(weights)[:, None, None] * rng.choice([-1.0, 1.0], (len(K), 1, F.shape[1]))
+        back = _to_orthonormal(zeta, s.background)
+        K, F = (np.einsum("a...r,ab->...br", part, back[: len(part)]) for part in (K, F))
+        K = K + 1e-3 * np.sqrt(np.mean(K**2)) * rng.normal(size=K.shape)
+        coupling = Kraus(K.reshape(*K.shape[:2], -1), factor, background=s.background)
+        process = Parameters(phi, psi, coupling, basis, jnp.asarray(F.reshape(len(F), -1)))
+        return SensedParameters(process, zeta)
+
+    def _finish(
+        self, stacked: SensedParameters, scale: Standardize, scale_o: Standardize, history: History
+    ) -> MarkovProcess | Ensemble:
+        make, found = eqx.filter_jit(realise_sensed), []
+        for member in unstack(stacked, self.settings.members):
+            transition, start, sensor = make(member)
+            transition = Transition(transition.phi, transition.psi, transition.coupling, scale)
+            sensor = LearnedSensor(sensor.zeta, scale_o, background=sensor.background)
+            found.append(MarkovProcess(transition, start, sensor=sensor, history=history))
+        return found[0] if len(found) == 1 else Ensemble(found, history=history)
+
+
+def _to_orthonormal(zeta: Basis, background: float) -> np.ndarray:
+    """B with zeta = B times the orthonormal functions."""
+    sensor = LearnedSensor(zeta.with_broad(BROAD) if background > 0 else zeta)
+    return np.linalg.inv(np.asarray(sensor.root))

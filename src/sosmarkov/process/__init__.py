@@ -1,0 +1,1 @@
+"""Processes: an initial belief, a transition, and the verbs."""

@@ -1,0 +1,398 @@
+"""MarkovProcess: an initial belief and a transition, with the verbs that act on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, PRNGKeyArray
+
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.known import KnownState
+from sosmarkov.contracts.mixture import MixtureBelief
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.factor.beliefs import ProductBelief, initial_belief
+from sosmarkov.factor.driven import DrivenTransition, inputs_of, steps_of
+from sosmarkov.factor.forms import Form, same
+from sosmarkov.factor.transition import Dynamics, Transition
+from sosmarkov.inference import emission, safety, stationary
+from sosmarkov.inference import filter as filtering
+from sosmarkov.inference import propagate as propagation
+from sosmarkov.inference import smooth as smoothing
+from sosmarkov.inference import trajectories as trajectories_
+from sosmarkov.inference.filter import FilterResult, Updated
+from sosmarkov.inference.propagate import Beliefs, belief_from
+from sosmarkov.inference.smooth import SmoothResult
+from sosmarkov.process.check import CheckReport, examine
+from sosmarkov.sensors.joint import LearnedSensor, require_rank
+from sosmarkov.sensors.known import Sensor, one_reading, readings_in_rows
+from sosmarkov.spaces.transforms import Transform
+
+# Where beliefs start: one of the process, a form h_0, or a known state.
+Start = Belief | Form | ArrayLike
+
+
+class MarkovProcess(eqx.Module):
+    """A Markov process in rational-factor form.
+
+    Args:
+        transition: p(x' | x), or p(x' | x, u).
+        initial: Where it starts: a form h_0 over a basis of its own (p_0 = g h_0, normalised
+            exactly), a belief of this process, or a known state of shape (d,).
+        sensor: What is read with every step, where that was learned with the process.
+        columns: Names of the coordinates; "x0", "x1", ... where none are given.
+    """
+
+    initial: Belief
+    transition: Dynamics
+    history: Any = eqx.field(static=True)  # what training did: a record, not part of the mathematics
+    sensor: Sensor | LearnedSensor | None
+    columns: tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        transition: Dynamics,
+        initial: Start,
+        *,
+        sensor: Sensor | LearnedSensor | None = None,
+        history: Any = None,
+        columns: Sequence[str] | None = None,
+    ):
+        self.transition, self.sensor = transition, sensor
+        self.initial = self._start(initial)
+        if isinstance(sensor, LearnedSensor):
+            require_rank(sensor, self._steady)
+        self.history = history
+        self.columns = checks.columns(columns, self.dim)
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+        return self.transition.dim
+
+    @property
+    def transform(self) -> Transform:
+        """From data to model space."""
+        return self.transition.transform
+
+    @property
+    def parameter_count(self) -> int:
+        """Free numbers of the transition and of the initial belief."""
+        count = self.transition.parameter_count
+        if isinstance(self.initial, ProductBelief):
+            basis = eqx.filter(self.initial.h.basis, eqx.is_inexact_array)
+            count += sum(leaf.size for leaf in jax.tree.leaves(basis)) + self.initial.h.coefficients.size
+        return count
+
+    def under(self, u: ArrayLike) -> MarkovProcess:
+        """The process under one input that stays, shape (e,): an ordinary one, with a long run of its own."""
+        if not isinstance(self.transition, DrivenTransition):
+            raise ValueError("Expected a process with inputs, got one that was built without.")
+        parts = {"sensor": self.sensor, "history": self.history, "columns": self.columns}
+        return MarkovProcess(self.transition.under(u), self.initial, **parts)
+
+    def with_columns(self, columns: Sequence[str]) -> MarkovProcess:
+        """The same process with other names for its coordinates."""
+        return MarkovProcess(self.transition, self.initial, sensor=self.sensor, history=self.history, columns=columns)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the process to one file, which `sosmarkov.load` reads."""
+        # The public verb: the room of files is below this one.
+        from sosmarkov import save
+
+        save(self, path)
+
+    def propagate(self, steps: int, *, initial: Start | None = None, inputs: ArrayLike | None = None) -> Beliefs:
+        """Beliefs at steps 0 to `steps`, exactly, by one compiled scan.
+
+        p_(k+1)(x') = int p(x' | x) p_k(x) dx is a linear map on the coefficients of h_k.
+
+        Args:
+            steps: How far ahead, zero or more.
+            initial: Another start than the process's own: a belief, a form h_0, or a known state.
+            inputs: Of each step, shape (steps, e), where p(x' | x, u) depends on one. For a process with a period:
+                the times of the steps, counted from 0 where none are given.
+        """
+        steps = checks.count(steps, "steps")
+        start, inputs = self._start(initial), steps_of(self.transition, inputs, steps)
+        if steps == 0:
+            size = self.transition.overlap.shape[1]
+            return Beliefs(start, self.transition, jnp.zeros((0, size)))
+        return Beliefs(start, self.transition, propagation.propagate(self.transition, start, steps, inputs))
+
+    def belief_at(self, k: int, *, initial: Start | None = None) -> Belief:
+        """The belief at one step, however far, at a cost that grows with log k (with k, where time has a period)."""
+        k = checks.count(k, "k")
+        start = self._start(initial)
+        if k == 0:
+            return start
+        if self.transition.features is not None:
+            return self.propagate(k, initial=start)[k]
+        return belief_from(self.transition, propagation.coefficients_at(self._steady, start, k))
+
+    # --- trajectories -----------------------------------------------------------------------------
+
+    def sample(
+        self,
+        key: PRNGKeyArray,
+        count: int,
+        steps: int,
+        *,
+        initial: Start | None = None,
+        inputs: ArrayLike | None = None,
+    ) -> Float[Array, "n k d"]:
+        """Independent trajectories x_0, ..., x_steps under the same inputs, exact draws (count, steps + 1, d)."""
+        count, steps = checks.count(count, "count", 1), checks.count(steps, "steps")
+        inputs = steps_of(self.transition, inputs, steps)
+        return trajectories_.draw(self.transition, self._start(initial), key, count, steps, inputs)
+
+    def log_likelihood(
+        self, trajectories: ArrayLike | Sequence[ArrayLike], *, inputs: ArrayLike | Sequence[ArrayLike] | None = None
+    ) -> Float[Array, " n"]:
+        """log p(x_0, x_1, ...) per trajectory: log p_0(x_0) + sum_k log p(x_(k+1) | x_k).
+
+        Args:
+            trajectories: Shape (N, T, d), one of shape (T, d), or a list of those. Rows of NaN are gaps: the states
+                in them are integrated out exactly.
+            inputs: Of each step of each trajectory: shape (N, T - 1, e), or a list of arrays (T_i - 1, e).
+        """
+        found = trajectories_.gather(trajectories, self.dim)
+        given = inputs_of(self.transition, [len(path) - 1 for path in found], inputs)
+        return trajectories_.log_likelihood(self.transition, self.initial, found, given)
+
+    def ck_test(
+        self, trajectories: ArrayLike | Sequence[ArrayLike], steps: int, *, coordinate: int = 0, ranges: int = 3
+    ) -> trajectories_.ChapmanKolmogorov:
+        """Compare k-step predictions with data, from one range of a coordinate to another.
+
+        Chapman-Kolmogorov holds exactly within the model, so that a difference is the model's, or the data are not
+        Markov. `plots.ck_test` draws it.
+
+        Args:
+            trajectories: As for `log_likelihood`.
+            steps: Compare at k = 1, ..., steps.
+            coordinate: Whose ranges.
+            ranges: How many, with equally many observed states in each.
+        """
+        found = trajectories_.gather(trajectories, self.dim)
+        (chosen,) = checks.coordinates(coordinate, self.dim)
+        steps, ranges = checks.count(steps, "steps", 1), checks.count(ranges, "ranges", 2)
+        return trajectories_.ck_test(self._steady, found, steps, chosen, ranges)
+
+    # --- readings ---------------------------------------------------------------------------------
+
+    def filter(
+        self,
+        observations: ArrayLike,
+        *,
+        sensor: Sensor | LearnedSensor | None = None,
+        initial: Start | None = None,
+        inputs: ArrayLike | None = None,
+    ) -> FilterResult:
+        """Beliefs given the readings so far, exactly, and the evidence.
+
+        p(x_k | o_0, ..., o_k) is proportional to p(x_k | o_0, ..., o_(k-1)) l(o_k | x_k). Works under `jax.vmap` for
+        many sequences.
+
+        Args:
+            observations: One reading a row; row k belongs to x_k, row 0 to the initial state. NaN where missing.
+            sensor: p(o | x); None for the one that was learned with the process.
+            initial: Another start than the process's own.
+            inputs: As for `propagate`: of the T - 1 steps between T readings.
+        """
+        sensor = self._sensor(sensor)
+        readings = readings_in_rows(sensor, observations)
+        inputs = steps_of(self.transition, inputs, len(readings) - 1)
+        if isinstance(sensor, LearnedSensor):
+            return emission.filter_emitted(self._steady, self._own_start(initial), readings, sensor)
+        return filtering.filter_observations(self.transition, self._start(initial), readings, sensor, inputs)
+
+    def smooth(
+        self,
+        observations: ArrayLike,
+        *,
+        sensor: Sensor | LearnedSensor | None = None,
+        initial: Start | None = None,
+        inputs: ArrayLike | None = None,
+    ) -> SmoothResult:
+        """Beliefs given all readings, before and after, exactly; `sample` draws whole trajectories.
+
+        Arguments as for `filter`.
+        """
+        sensor = self._sensor(sensor)
+        readings = readings_in_rows(sensor, observations)
+        inputs = steps_of(self.transition, inputs, len(readings) - 1)
+        if isinstance(sensor, LearnedSensor):
+            return emission.smooth_emitted(self._steady, self._own_start(initial), readings, sensor)
+        return smoothing.smooth_observations(self.transition, self._start(initial), readings, sensor, inputs)
+
+    def predict(self, belief: Start, *, u: ArrayLike | None = None) -> Belief:
+        """The belief one step later, under the input u: `propagate` for a single step, at constant cost."""
+        if self.transition.features is not None and u is None:
+            raise ValueError("Expected an input u to predict under, or the time in a period, got none.")
+        given = None if u is None else steps_of(self.transition, checks.as_float(u, "u")[None], 1)
+        return propagation.one_later(self.transition, self._start(belief), propagation.row(given, 0))
+
+    def update(self, belief: Belief, observation: ArrayLike, *, sensor: Sensor) -> Updated:
+        """The belief after one reading of its state, and the log of how likely the reading was."""
+        return filtering.update(self._start(belief), one_reading(self._sensor(sensor), observation), sensor)
+
+    def advance(self, belief: Start, observation: ArrayLike, *, u: ArrayLike | None = None) -> Updated:
+        """The belief one step later, given what the learned sensor reads there: `predict` and `update` in one."""
+        if self.sensor is None:
+            raise ValueError("Expected a process with a learned sensor, got none. Use predict, then update.")
+        if isinstance(self.sensor, Sensor):
+            return self.update(self.predict(belief, u=u), observation, sensor=self.sensor)
+        reading = one_reading(self.sensor, observation)
+        return emission.advance(self._steady, self._start(belief), reading, self.sensor)
+
+    # --- the long run -----------------------------------------------------------------------------
+
+    def stationary(self) -> ProductBelief:
+        """The belief that a step leaves as it is: the fixed point of the map on coefficients."""
+        return belief_from(self.transition, stationary.stationary_coefficients(self._steady, self.initial))
+
+    def spectrum(self) -> np.ndarray:
+        """Eigenvalues of the step, the largest first; the first is one, the others decay."""
+        return stationary.spectrum(self._steady)
+
+    def timescales(self, count: int) -> np.ndarray:
+        """Relaxation times in steps: -1 / log|lambda_i| of the largest eigenvalues after the first."""
+        return stationary.timescales(self._steady, checks.count(count, "count", 1))
+
+    def mixing_time(self, tolerance: float, *, initial: Start | None = None) -> int:
+        """Steps after which the belief is within `tolerance` of the stationary one, in total variation.
+
+        From a bound on the coefficients (the trace distance), so never too few.
+        """
+        if not 0 < tolerance < 1:
+            raise ValueError(f"Expected a tolerance between 0 and 1, got {tolerance}.")
+        return stationary.mixing_time(self._steady, self._start(initial), float(tolerance))
+
+    def autocorrelation(self, coordinate: int, steps: int) -> Float[Array, " k"]:
+        """Corr(x_c at time 0, x_c at time k) for k = 0, ..., steps, once the process is stationary."""
+        (chosen,) = checks.coordinates(coordinate, self.dim)
+        coefficients = stationary.stationary_coefficients(self._steady, self.initial)
+        variance = belief_from(self.transition, coefficients).covariance()[chosen, chosen]
+        steps = checks.count(steps, "steps", 1)
+        return stationary.autocorrelation(self._steady, coefficients, chosen, steps, variance)
+
+    # --- boxes over time --------------------------------------------------------------------------
+
+    def stay_probability(
+        self,
+        lower: ArrayLike,
+        upper: ArrayLike,
+        steps: int,
+        *,
+        initial: Start | None = None,
+        inputs: ArrayLike | None = None,
+    ) -> Float[Array, " k"]:
+        """P(x_1, ..., x_k all in the box) for k = 1, ..., steps, shape (steps,)."""
+        box, steps = safety.Box(lower, upper, self.dim), checks.count(steps, "steps", 1)
+        inputs = steps_of(self.transition, inputs, steps)
+        return safety.stay(self.transition, self._start(initial), box, steps, inputs)
+
+    def exit_probability(
+        self,
+        lower: ArrayLike,
+        upper: ArrayLike,
+        steps: int,
+        *,
+        initial: Start | None = None,
+        inputs: ArrayLike | None = None,
+    ) -> Float[Array, " k"]:
+        """P(x_k is the first of x_1, x_2, ... outside the box) for k = 1, ..., steps: the first-exit time."""
+        stayed = self.stay_probability(lower, upper, steps, initial=initial, inputs=inputs)
+        return -jnp.diff(stayed, prepend=1.0)
+
+    def reach_probability(
+        self,
+        lower: ArrayLike,
+        upper: ArrayLike,
+        steps: int,
+        *,
+        avoid: tuple[ArrayLike, ArrayLike] | None = None,
+        initial: Start | None = None,
+        inputs: ArrayLike | None = None,
+    ) -> Float[Array, " k"]:
+        """P(one of x_1, ..., x_k in the box) for k = 1, ..., steps, shape (steps,).
+
+        With `avoid`, the ends of a second box: and none of the states up to then in it.
+        """
+        target, steps = safety.Box(lower, upper, self.dim), checks.count(steps, "steps", 1)
+        shunned = None
+        if avoid is not None:
+            box = safety.Box(avoid[0], avoid[1], self.dim)
+            shunned = box, target.shared(box)
+        inputs = steps_of(self.transition, inputs, steps)
+        return safety.reach(self.transition, self._start(initial), target, shunned, steps, inputs)
+
+    def mean_first_passage(
+        self, lower: ArrayLike, upper: ArrayLike, *, initial: Start | None = None
+    ) -> Float[Array, ""]:
+        """E[min {k >= 0: x_k in the box}], in steps, by one linear solve."""
+        box = safety.Box(lower, upper, self.dim)
+        return safety.mean_first_passage(self._steady, self._start(initial), box)
+
+    def check(self) -> CheckReport:
+        """How exactly the process is normalised, and how well it is conditioned."""
+        return examine(self._steady, self.initial)
+
+    @property
+    def _steady(self) -> Transition:
+        """The transition, where it is the same at every step."""
+        if isinstance(self.transition, Transition):
+            return self.transition
+        raise ValueError(
+            "Expected a process whose steps are all alike for this question, got one with inputs or a period. Ask"
+            " `process.under(u)`, the process under one input."
+        )
+
+    def _sensor(self, sensor: Sensor | LearnedSensor | None) -> Sensor | LearnedSensor:
+        found = self.sensor if sensor is None else sensor
+        if found is None:
+            raise ValueError("Expected a sensor, or a process that learned one (fit with observations), got neither.")
+        if not isinstance(found, Sensor | LearnedSensor):
+            raise ValueError(f"Expected a sensor, such as sm.GaussianSensor([0], 0.1), got {type(found).__name__}.")
+        return found
+
+    def _own_start(self, initial: Start | None) -> ProductBelief:
+        """The initial belief a learned sensor's first reading belongs to."""
+        if initial is not None or not isinstance(self.initial, ProductBelief):
+            raise ValueError(
+                "Expected the process's own initial belief with a learned sensor, which knows what is read with it, got"
+                " another. Start from yours with `process.advance(belief, observation)`."
+            )
+        return self.initial
+
+    def _start(self, initial: Start | None) -> Belief:
+        if initial is None:
+            return self.initial
+        if isinstance(initial, Form):
+            return initial_belief(self.transition.g, initial, self.transform)
+        if not isinstance(initial, Belief):
+            initial = KnownState(initial)
+        if initial.dim != self.dim:
+            raise ValueError(f"Expected an initial belief over {self.dim} coordinates, got {initial.dim}.")
+        members = initial.members if isinstance(initial, MixtureBelief) else (initial,)
+        if any(isinstance(one, ProductBelief) and not same(one.g, self.transition.g) for one in members):
+            raise ValueError(
+                "Expected a belief of this process (its factor g divides out), got one of another process."
+            )
+        if isinstance(initial, KnownState):
+            y, _ = self.transform.forward(initial.state)
+            inside = self.transition.phi.inside(y)
+            if checks.is_concrete(inside) and not bool(inside):
+                raise ValueError(
+                    f"Expected a known state inside the domain, got {initial.state}, which is {y} in model"
+                    f" space ({self.transition.phi.lower} to {self.transition.phi.upper})."
+                )
+        return initial

@@ -1,0 +1,1 @@
+"""Sensors p(o | x): known ones, and those learned with a process."""
