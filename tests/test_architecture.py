@@ -33,7 +33,7 @@ ROOMS = [
 # Inside a room the order is a table too.
 INSIDE = {
     "core": ["checks", "programs", "files", "precision", "numerics", "perron", "special"],
-    "contracts": ["belief", "as_scipy", "known", "mixture"],
+    "contracts": ["belief", "known", "mixture"],
     "factor": ["bases", "forms", "sampling", "couplings", "transition", "driven", "integrals", "beliefs"],
 }
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,9 +17,6 @@ from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-
-if TYPE_CHECKING:
-    from sosmarkov.contracts.as_scipy import ScipyBelief
 
 _DRAWS = 65_536
 _STARTS = 16
@@ -174,8 +171,6 @@ class Belief(eqx.Module):
 
     def to_scipy(self) -> ScipyBelief:
         """The same density with the method names of scipy.stats: logpdf, pdf, cdf, rvs, mean, cov."""
-        from sosmarkov.contracts.as_scipy import ScipyBelief
-
         return ScipyBelief(self)
 
 
@@ -229,3 +224,46 @@ def _halve(belief: Belief, low: Array, high: Array, shares: Array) -> Array:
 
     low, high = jax.lax.fori_loop(0, 64, step, (low, high))
     return 0.5 * (low + high)
+
+
+class ScipyBelief:
+    """`logpdf`, `pdf`, `cdf`, `rvs`, `mean`, `cov`, and `ppf` and `interval` for one coordinate.
+
+    Points have shape (..., d) as in scipy's multivariate distributions.
+    """
+
+    def __init__(self, belief: Belief):
+        self.belief = belief
+
+    def logpdf(self, x: ArrayLike) -> np.ndarray:
+        """log-density."""
+        return np.asarray(self.belief.log_prob(x))
+
+    def pdf(self, x: ArrayLike) -> np.ndarray:
+        """Density."""
+        return np.asarray(self.belief.prob(x))
+
+    def cdf(self, x: ArrayLike) -> np.ndarray:
+        """Distribution function."""
+        return np.asarray(self.belief.cdf(x))
+
+    def ppf(self, q: ArrayLike) -> np.ndarray:
+        """Quantiles of a belief over one coordinate."""
+        return np.asarray(self.belief.quantile(q))
+
+    def interval(self, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+        """The central interval with this probability, of a belief over one coordinate."""
+        return self.ppf(0.5 * (1.0 - confidence)), self.ppf(0.5 * (1.0 + confidence))
+
+    def mean(self) -> np.ndarray:
+        """Expectation, shape (d,)."""
+        return np.asarray(self.belief.mean())
+
+    def cov(self) -> np.ndarray:
+        """Covariance matrix."""
+        return np.asarray(self.belief.covariance())
+
+    def rvs(self, size: int | Sequence[int] = 1, random_state: int | np.random.Generator | None = None) -> np.ndarray:
+        """Draws of shape (*size, d)."""
+        seed = np.random.default_rng(random_state).integers(2**31)
+        return np.asarray(self.belief.sample(jax.random.key(int(seed)), checks.shape(size)))
