@@ -17,13 +17,10 @@ exhaustive: $(STAMP)
 	SOSMARKOV_EXHAUSTIVE=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/core.py $(ARGS)
-	$(BIN)/python benchmarks/queries.py $(ARGS)
-	$(BIN)/python benchmarks/linear_gaussian.py $(ARGS)
-	$(BIN)/python benchmarks/streaming.py $(ARGS)
-	$(BIN)/python benchmarks/hidden.py $(ARGS)
-	$(BIN)/python benchmarks/periodic.py $(ARGS)
-	$(BIN)/python benchmarks/page.py
+	for script in core queries linear_gaussian streaming hidden periodic; do \
+		$(BIN)/python bench/scripts/$$script.py $(ARGS) || exit 1; \
+	done
+	$(BIN)/python bench/scripts/page.py
 
 # The site, in docs/_build/html; a warning is an error.
 docs: $(STAMP)
@@ -39,14 +36,14 @@ lint: $(STAMP)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 # uv where it is installed (seconds), plain venv and pip otherwise.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml bench/pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
 		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
-		uv pip install --quiet --python $(BIN)/python -e . --group dev; \
+		uv pip install --quiet --python $(BIN)/python -e . -e bench --group dev; \
 	else \
 		$(PYTHON) -m venv $(VENV) && \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" && \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . --group dev; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . -e bench --group dev; \
 	fi
 	@touch $(STAMP)
 

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.double_well import NOISE, drift
 from sosmarkov.inference.propagate import step_matrix
+from sosmarkov_bench.double_well import NOISE, drift
 
 IMAGES = Path(__file__).parent / "images"
 X = np.linspace(-2.4, 2.4, 161)

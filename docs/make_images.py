@@ -15,12 +15,12 @@ matplotlib.use("Agg")
 import numpy as np
 from PIL import Image
 from playwright.sync_api import sync_playwright
-from sosmarkov.files import write_atomic
+from sosmarkov.core.files import write_atomic
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.systems import get_system
 from sosmarkov.report import write_report
+from sosmarkov_bench.systems import get_system
 
 IMAGES = Path(__file__).parent / "images"
 VIEWS = {"desktop": (1180, 1010), "phone": (360, 740)}

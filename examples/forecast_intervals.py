@@ -16,7 +16,7 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.systems import get_system
+from sosmarkov_bench.systems import get_system
 
 AHEAD = 7
 SHARES = (0.5, 0.9)

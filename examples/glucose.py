@@ -21,8 +21,8 @@ import scipy.stats
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.records import LinearStep, glucose, in_blocks, later_states, learn_step, scores_beside
-from sosmarkov.bench.seasonal import block_mean
+from sosmarkov_bench.records import LinearStep, glucose, in_blocks, later_states, learn_step, scores_beside
+from sosmarkov_bench.seasonal import block_mean
 
 LAG, STEP, AHEAD = 3, 6, 8
 WEEK = 7 * 24 * 12

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.model_selection import GridSearchCV
 
 import sosmarkov as sm
-from sosmarkov.bench.double_well import log_likelihood, simulate
+from sosmarkov_bench.double_well import log_likelihood, simulate
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:

@@ -21,7 +21,7 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.records import normal_log_prob
+from sosmarkov_bench.records import normal_log_prob
 
 NAMES = ("position", "velocity", "angle", "angular velocity")
 EACH, AHEAD, FALLEN = 5, 8, np.radians(12.0)

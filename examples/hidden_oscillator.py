@@ -21,7 +21,7 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.kalman import LinearGaussian, kalman
+from sosmarkov_bench.kalman import LinearGaussian, kalman
 
 PERIOD, KEPT, NOISE, READING_STD = 8.0, 0.9, 0.45, 0.8
 LENGTH, NEW = 30, 200

@@ -18,8 +18,8 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.hourly import PERIOD, WEEK, Hourly, hourly_temperatures
-from sosmarkov.bench.seasonal import SeasonalAR, block_mean
+from sosmarkov_bench.hourly import PERIOD, WEEK, Hourly, hourly_temperatures
+from sosmarkov_bench.seasonal import SeasonalAR, block_mean
 
 AHEAD = 24
 

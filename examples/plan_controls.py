@@ -24,7 +24,7 @@ import optax
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.pendulum import STEPS, TORQUE, simulate
+from sosmarkov_bench.pendulum import STEPS, TORQUE, simulate
 
 # Angle from hanging and angular velocity.
 GOAL = np.array([0.5, -1.5]), np.array([1.3, 1.5])

@@ -24,7 +24,7 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.systems import get_system
+from sosmarkov_bench.systems import get_system
 
 STEPS = 13
 FLIGHTS = 20_000

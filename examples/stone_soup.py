@@ -24,7 +24,7 @@ from stonesoup.updater.particle import ParticleUpdater
 
 import sosmarkov as sm
 from sosmarkov.adapters.stone_soup import transition_model
-from sosmarkov.bench.double_well import simulate
+from sosmarkov_bench.double_well import simulate
 
 READING = 0.5
 STEP = timedelta(seconds=1)

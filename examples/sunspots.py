@@ -20,8 +20,8 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.records import in_blocks, later_states, learn_step, scores_beside, sunspots
-from sosmarkov.bench.seasonal import block_mean
+from sosmarkov_bench.records import in_blocks, later_states, learn_step, scores_beside, sunspots
+from sosmarkov_bench.seasonal import block_mean
 
 HELD_OUT, STEP, AHEAD, CYCLE = 1931, 2, 6, 11
 

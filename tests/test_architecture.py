@@ -22,7 +22,6 @@ ROOMS = [
     "learning",
     "networks",
     "io",
-    "bench",
     "plots",
     "report",
     "cli",

@@ -120,7 +120,7 @@ def test_the_hidden_oscillator_is_found_from_readings_alone(tmp_path, capsys):
 
 
 def run_benchmark(name, arguments):
-    return runpy.run_path(str(ROOT / "benchmarks" / f"{name}.py"))["main"](arguments)
+    return runpy.run_path(str(ROOT / "bench" / "scripts" / f"{name}.py"))["main"](arguments)
 
 
 def test_the_stream_of_readings_gives_the_evidence_of_the_batch(tmp_path):
@@ -130,7 +130,6 @@ def test_the_stream_of_readings_gives_the_evidence_of_the_batch(tmp_path):
 
 
 def test_propagation_is_timed_beside_a_flow(tmp_path):
-    pytest.importorskip("flowjax")
     found = run_benchmark("propagation", ["--quick", "--out", str(tmp_path / "propagation.json")])
     assert list(found["seconds"]) == ["sosmarkov", "flow, 50 particles, mixture"]
     assert all(value > 0 for values in found["seconds"].values() for value in values)
@@ -161,7 +160,7 @@ def test_the_comparison_on_hourly_temperatures_runs_at_small_size(tmp_path):
 
 
 def test_the_comparison_under_torques_runs_at_small_size(tmp_path):
-    module = runpy.run_path(str(ROOT / "benchmarks" / "controlled.py"))
+    module = runpy.run_path(str(ROOT / "bench" / "scripts" / "controlled.py"))
     # Its data and functions are those of the planned controls: what that compiled serves here.
     rows = module["main"](["--quick", "--out", str(tmp_path / "controlled.json")])["rows"]
     assert len(rows) == 3
@@ -172,7 +171,7 @@ def test_the_comparison_under_torques_runs_at_small_size(tmp_path):
 
 
 def test_what_the_page_says_of_queries_is_what_the_code_does():
-    page = runpy.run_path(str(ROOT / "benchmarks" / "queries_page.py"))
+    page = runpy.run_path(str(ROOT / "bench" / "scripts" / "queries_page.py"))
     assert page["main"](["--check"]) == 0
     names = ("`log_prob`", "`marginal`", "`probability`, both bounded", "`stay_probability`, both bounded")
     told = page["stored"]()["families"]["fourier"]["affine kraus"]
@@ -186,7 +185,7 @@ def test_the_benchmark_of_answers_runs_at_small_size(tmp_path):
 
 
 def test_the_benchmark_runs_at_small_size_and_agrees_with_the_dense_reference(tmp_path):
-    script = ROOT / "benchmarks" / "core.py"
+    script = ROOT / "bench" / "scripts" / "core.py"
     out = tmp_path / "bench.json"
     command = [sys.executable, str(script), "--quick", "--repeats", "1", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -197,13 +196,13 @@ def test_the_benchmark_runs_at_small_size_and_agrees_with_the_dense_reference(tm
 
 
 def test_benchmark_page_is_made_from_the_results_file():
-    command = [sys.executable, str(ROOT / "benchmarks" / "page.py"), "--check"]
+    command = [sys.executable, str(ROOT / "bench" / "scripts" / "page.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_learning_page_is_made_from_the_results_files():
-    command = [sys.executable, str(ROOT / "benchmarks" / "learning_page.py"), "--check"]
+    command = [sys.executable, str(ROOT / "bench" / "scripts" / "learning_page.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -223,7 +222,7 @@ def test_the_learning_benchmark_runs_at_small_size(tmp_path, capsys):
 
 def test_killed_training_resumes_with_the_same_curve():
     # The long form (thirty kills and more) is the benchmark itself; its outcome is in results/interruptions.json.
-    command = [sys.executable, str(ROOT / "benchmarks" / "interruptions.py"), "--kills", "1", "--quick"]
+    command = [sys.executable, str(ROOT / "bench" / "scripts" / "interruptions.py"), "--kills", "1", "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 kills, no damaged checkpoint" in done.stdout

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from sosmarkov.bench import records
+from sosmarkov_bench import records
 from tables import only_exhaustive
 
 ROOT = Path(__file__).parent.parent
@@ -58,7 +58,7 @@ def test_every_warning_of_the_library_is_explained():
 
 @pytest.mark.parametrize("name", ["gallery_page", "readme_table"])
 def test_pages_are_made_from_the_results_files(name):
-    assert runpy.run_path(str(ROOT / "benchmarks" / f"{name}.py"))["main"](["--check"]) == 0
+    assert runpy.run_path(str(ROOT / "bench" / "scripts" / f"{name}.py"))["main"](["--check"]) == 0
 
 
 # --- the gallery's records and baselines ----------------------------------------------------------

@@ -9,12 +9,12 @@ from scipy.stats import gaussian_kde, multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from sosmarkov.bench.baselines import bernstein as bnf
-from sosmarkov.bench.baselines import flow, gp, grid, make_baseline, mixtures, wsasos
-from sosmarkov.bench.baselines.steps import TrueStep
-from sosmarkov.bench.protocol import score, simulate_training, training_data, within_reach
-from sosmarkov.bench.systems import AdditiveNoise, Gaussian, System, get_system
 from sosmarkov.learning.factor.mixtures import Mixture
+from sosmarkov_bench.baselines import bernstein as bnf
+from sosmarkov_bench.baselines import flow, gp, grid, make_baseline, mixtures, wsasos
+from sosmarkov_bench.baselines.steps import TrueStep
+from sosmarkov_bench.protocol import score, simulate_training, training_data, within_reach
+from sosmarkov_bench.systems import AdditiveNoise, Gaussian, System, get_system
 from tables import EXHAUSTIVE
 
 A, b = np.array([[0.9, 0.3], [-0.2, 0.8]]), np.array([0.2, -0.1])
@@ -71,8 +71,6 @@ ROWS += [("flow", FLOW, 0.08)] * EXHAUSTIVE
 
 @pytest.mark.parametrize(("name", "options", "tolerance"), ROWS, ids=lambda v: v if isinstance(v, str) else "")
 def test_a_linear_system_is_predicted_as_kalman_does(data, test_states, exact, name, options, tolerance):
-    if name == "flow":
-        pytest.importorskip("flowjax")
     fitted = make_baseline(name, **options).fit(data, seed=0)
     assert fitted.last == STEPS
     assert fitted.mass_error() < 1e-12
@@ -89,7 +87,6 @@ def test_a_linear_system_is_predicted_as_kalman_does(data, test_states, exact, n
 
 @pytest.mark.skipif(not EXHAUSTIVE, reason="compiles two flows")
 def test_seeds_trained_together_are_those_trained_alone(data):
-    pytest.importorskip("flowjax")
     trainer = make_baseline("flow", **FLOW | {"epochs": 2}).trainer
     together, alone = trainer.train_together(data, [0, 1])[1], trainer.train(data, 1)
     assert together.parameters == alone.parameters

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sosmarkov.bench.kalman import LinearGaussian, kalman
+from sosmarkov_bench.kalman import LinearGaussian, kalman
 
 
 def random_system(rng, d, m):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from sosmarkov.bench.oracle import limit, twisted_limit
-from sosmarkov.bench.systems import AdditiveNoise, Gaussian, System, get_system
+from sosmarkov_bench.oracle import limit, twisted_limit
+from sosmarkov_bench.systems import AdditiveNoise, Gaussian, System, get_system
 
 D, STEPS = 12, 3
 

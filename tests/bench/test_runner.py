@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sosmarkov.bench import runner
+from sosmarkov_bench import runner
 
 SMALL = """
 title = "a small one"
@@ -127,10 +127,10 @@ def test_every_experiment_that_comes_with_the_package_can_be_made():
 
 
 def test_the_pages_of_results_are_made_from_the_stored_files():
-    script = Path(__file__).parents[2] / "benchmarks" / "results_page.py"
+    script = Path(__file__).parents[2] / "bench" / "scripts" / "results_page.py"
     assert runpy.run_path(str(script))["main"](["--check"]) == 0
 
 
 def test_listing_does_not_load_jax():
-    code = "import sys; from sosmarkov.bench import runner; runner.list_experiments(); assert 'jax' not in sys.modules"
+    code = "import sys; from sosmarkov_bench import runner; runner.list_experiments(); assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)

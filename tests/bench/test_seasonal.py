@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sosmarkov.bench.hourly import PERIOD, WEEK, hourly_temperatures
-from sosmarkov.bench.seasonal import SeasonalAR, block_mean, climatology
+from sosmarkov_bench.hourly import PERIOD, WEEK, hourly_temperatures
+from sosmarkov_bench.seasonal import SeasonalAR, block_mean, climatology
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from sosmarkov.bench.systems import SYSTEMS, AdditiveNoise, Gaussian, System, blown_up, get_system
+from sosmarkov_bench.systems import SYSTEMS, AdditiveNoise, Gaussian, System, blown_up, get_system
 
 NAMES = ["vdp", "cartpole", "quadrotor", "dubins", "dubins-full", "quadcopter", "vdp-wide", "cartpole-wide"]
 TRAIN, TEST, STEPS = 4_000, 10_000, 13

@@ -1,41 +1,17 @@
-"""`sosmarkov bench`: experiments."""
+"""`sosmarkov bench`: experiments, which are a package of their own."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from importlib import import_module
-from typing import Any
-
-from sosmarkov.cli.output import facts, remark, say
-
-
-def list_all(options: Namespace) -> None:
-    """Names, and a line on each."""
-    del options
-    say(facts(_runner().list_experiments()))
+from importlib.util import find_spec
 
 
 def run(options: Namespace) -> int:
-    """One experiment, a line after every row."""
-    records = _runner().run(options.name, options.profile, progress=say, **_folder(options, "out"))
-    failed = sum("failed" in record for record in records)
-    if failed:
-        remark(f"sosmarkov: {failed} of {len(records)} rows failed; run again to try these anew.")
-    return 1 if failed else 0
-
-
-def table(options: Namespace) -> None:
-    """Results as tables."""
-    say(_runner().table(**_folder(options, "results")))
-
-
-def _folder(options: Namespace, name: str) -> dict[str, Any]:
-    """The folder of results under the name the runner has for it; its own where none was given."""
-    return {} if options.out is None else {name: options.out}
-
-
-def _runner() -> Any:
-    try:
-        return import_module("sosmarkov.bench.runner")
-    except ModuleNotFoundError as error:
-        raise ImportError(f"Expected all that experiments need, got an installation without {error.name}.") from error
+    """Hand the words on to `sosmarkov_bench`, or say how to get it."""
+    if find_spec("sosmarkov_bench") is None:
+        raise ImportError(
+            "Expected the package of experiments, sosmarkov_bench, which is not installed: clone the repository, run"
+            " `pip install ./bench` in it, and then this again."
+        )
+    return import_module("sosmarkov_bench.command").run(options.words)

@@ -185,19 +185,16 @@ def _report(commands: Any) -> None:
 
 
 def _bench(commands: Any) -> None:
-    parser = commands.add_parser("bench", help="Experiments: list them, run one, show the table.")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _command(actions, "list", "bench.list_all", "All experiments.", "\n  sosmarkov bench list\n")
-    one = _command(actions, "run", "bench.run", "Run one.", "\n  sosmarkov bench run NAME --profile quick\n")
-    one.add_argument("name", metavar="NAME", help="see `sosmarkov bench list`")
-    one.add_argument("--profile", choices=["quick", "full"], default="quick", help="default %(default)s")
-    one.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="the folder of results; the runner's own where not given"
-    )
-    table = _command(actions, "table", "bench.table", "What was found.", "\n  sosmarkov bench table\n")
-    table.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="the folder of results; the runner's own where not given"
-    )
+    about = "Experiments: list them, run one, show the table."
+    example = """
+  sosmarkov bench list
+  sosmarkov bench run NAME --profile quick
+  sosmarkov bench table
+
+They are a package of their own: `pip install ./bench` in a clone of the repository.
+"""
+    parser = _command(commands, "bench", "bench.run", about, example)
+    parser.add_argument("words", nargs="...", metavar="ACTION", help="`sosmarkov bench ACTION --help` tells more")
 
 
 # --- what commands share --------------------------------------------------------------------------

@@ -7,15 +7,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-import jax
 import numpy as np
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.bench.baselines.gaussian import gaussian_per_step
-from sosmarkov.bench.oracle import limit
-from sosmarkov.bench.systems import get_system
-from sosmarkov.cli import report, tables
+from sosmarkov.cli import oscillator, report, tables
 from sosmarkov.cli.options import UsageError
 from sosmarkov.cli.output import aligned, say
 
@@ -32,7 +28,7 @@ def run(options: Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     demonstrate(options.out, options.count, options.size, options.steps)
     process, page = sm.load(options.out / "model.sosm"), options.out / "report.html"
-    fresh = np.asarray(get_system("vdp").simulate(jax.random.key(1), 1000, max(STEPS)))
+    fresh = oscillator.simulate(1000, max(STEPS), seed=1)
     report.write(process, page, fresh)
     say(f"wrote {page}: open it in a browser")
     say(f"next: sosmarkov propagate {options.out}/model.sosm --steps 10 --from position=1,velocity=0")
@@ -40,9 +36,8 @@ def run(options: Namespace) -> None:
 
 def demonstrate(out: Path, count: int, size: int, steps: int) -> np.ndarray:
     """All but the report; returns the gaps to the limit at k = 1, 2, ..., in nats."""
-    system, last = get_system("vdp"), max(STEPS)
-    training = np.asarray(system.simulate(jax.random.key(0), count, last))
-    test = np.asarray(system.simulate(jax.random.key(1), 10_000, last))
+    last = max(STEPS)
+    training, test = oscillator.simulate(count, last, seed=0), oscillator.simulate(10_000, last, seed=1)
     begin = time.perf_counter()
     process = sm.fit(training, size=size, steps=steps, columns=COLUMNS)
     seconds = time.perf_counter() - begin
@@ -50,14 +45,14 @@ def demonstrate(out: Path, count: int, size: int, steps: int) -> np.ndarray:
     say(f"{process.check()}\n")
     beliefs = process.propagate(last)
     scored = test[: 2 * count]
-    best = limit(system, scored, np.asarray(system.simulate(jax.random.key(2), 20 * count, last)))
-    gaussian = gaussian_per_step(training, test)
+    best = oscillator.limit(scored, oscillator.simulate(20 * count, last, seed=2))
+    gaussian = oscillator.one_gaussian(training, test)
     rows = []
     for k in range(1, last + 1):
         # Beside the limit on the same states: a mean over others would differ by chance.
         found, same = (float(np.mean(beliefs[k].log_prob(states))) for states in (test[:, k], scored[:, k]))
-        gap, mass = same - best.lower[k - 1], float(beliefs[k].mass()) - 1
-        rows.append((k, found, best.lower[k - 1], gap, gaussian[k - 1], mass))
+        gap, mass = same - best[k - 1], float(beliefs[k].mass()) - 1
+        rows.append((k, found, best[k - 1], gap, gaussian[k - 1], mass))
     header = ("k", "log-likelihood", "limit", "gap", "one Gaussian", "mass - 1")
     say(aligned(header, [(k, *(f"{v:.3f}" for v in values), f"{mass:.1e}") for k, *values, mass in rows]))
     _write(process, training, test, out)
