@@ -15,10 +15,10 @@ matplotlib.use("Agg")
 import numpy as np
 from PIL import Image
 from playwright.sync_api import sync_playwright
-from sosmarkov.core.files import write_atomic
 
 import sosmarkov as sm
 from sosmarkov import plots
+from sosmarkov.core.files import write_atomic
 from sosmarkov.report import write_report
 from sosmarkov_bench.systems import get_system
 

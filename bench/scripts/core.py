@@ -16,13 +16,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dense_reference import Parameters
-from dense_reference import loss as dense_loss
-from dense_reference import propagate as dense_propagate
 
 import sosmarkov as sm
 from sosmarkov.core.numerics import pack
 from sosmarkov.inference import propagate as propagation
+from sosmarkov_bench.dense_reference import Parameters
+from sosmarkov_bench.dense_reference import loss as dense_loss
+from sosmarkov_bench.dense_reference import propagate as dense_propagate
 from sosmarkov_bench.environment import write_results
 
 SIZES = [(2, 25), (6, 17), (12, 20), (6, 40)]

@@ -15,8 +15,8 @@ HEAD = """# Gallery
 Made by `bench/scripts/gallery_page.py` from what `bench/scripts/gallery.py` wrote to `results/gallery/`; do not edit.
 Each section is one short script in [examples/](../examples), run at its defaults: three on data that this project did
 not make, one on a standard problem whose answers are known. Scores are log-densities of held-out states in nats,
-higher is better, beside baselines learned from the same data; where a baseline is ahead, that is what it says. The last row of a
-table is the difference between the process and a baseline, with its standard error.
+higher is better, beside baselines learned from the same data; where a baseline is ahead, that is what it says. The
+last row of a table is the difference between the process and a baseline, with its standard error.
 """
 
 

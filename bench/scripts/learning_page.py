@@ -18,12 +18,13 @@ APART = 1.0
 EARLY = 7
 HEAD = """# What `fit` reaches
 
-Made by `bench/scripts/learning.py` and `bench/scripts/learning_page.py` from `results/learning/`; do not edit. Training
-data and protocol are the paper's (1,000 or 4,000 trajectories; for the wide systems 10,000 pairs and 1,000 initial
-states), log-likelihoods are means over 10,000 fresh test trajectories, in nats. The limit is the log-likelihood of 2,000 of
-these states under the true dynamics, averaged over 50,000 independent predecessors (lower estimate), or, after the
-slash, with the state's own predecessor among them (upper estimate); where the two differ the truth lies between.
-*Gaussian* is one normal per k fitted to the training trajectories. Standard deviations are over members.
+Made by `bench/scripts/learning.py` and `bench/scripts/learning_page.py` from `results/learning/`; do not edit.
+Training data and protocol are the paper's (1,000 or 4,000 trajectories; for the wide systems 10,000 pairs and 1,000
+initial states), log-likelihoods are means over 10,000 fresh test trajectories, in nats. The limit is the
+log-likelihood of 2,000 of these states under the true dynamics, averaged over 50,000 independent predecessors (lower
+estimate), or, after the slash, with the state's own predecessor among them (upper estimate); where the two differ the
+truth lies between. *Gaussian* is one normal per k fitted to the training trajectories. Standard deviations are over
+members.
 """
 
 

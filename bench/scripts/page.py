@@ -51,7 +51,7 @@ def core() -> list[str]:
         "## Training and propagation",
         "",
         "One training step is value and gradient of the log-likelihood of 512 transitions; propagation is ten steps;",
-        "both include the normalisation. The dense reference (`bench/scripts/dense_reference.py`) computes all n^4",
+        "both include the normalisation. The dense reference (`sosmarkov_bench.dense_reference`) computes all n^4",
         "integrals and, for the paired coupling, all eigenvectors of the n^2 x n^2 matrix, as the paper describes.",
         "Memory is that of the compiled program.",
         "",

@@ -340,8 +340,8 @@ def _propagation() -> list[str]:
         "\n## Seconds to the beliefs\n",
         f"{found['steps']} steps of the cart-pole on {found['cores']} CPU cores, timed in turn in one run after a first"
         " call that compiles (`bench/scripts/propagation.py`): a process of the default size, and a flow of the"
-        " baseline's size with its mixtures. The flow is untrained: its particles stay close to normal, and few components"
-        " are fitted to them.\n",
+        " baseline's size with its mixtures. The flow is untrained: its particles stay close to normal, and few"
+        " components are fitted to them.\n",
         "| row | seconds | times as long |",
         "|---|---|---|",
     ]
