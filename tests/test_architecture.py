@@ -33,7 +33,7 @@ ROOMS = [
 INSIDE = {
     "core": ["checks", "programs", "files", "precision", "numerics", "perron", "special"],
     "contracts": ["belief", "known", "mixture"],
-    "factor": ["bases", "forms", "sampling", "couplings", "transition", "driven", "integrals", "beliefs"],
+    "factor": ["bases", "forms", "background", "sampling", "couplings", "transition", "driven", "integrals", "beliefs"],
 }
 
 # Within `bases`: shared code first, then one file a family.

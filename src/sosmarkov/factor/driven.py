@@ -16,8 +16,8 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings import Driven, Features
-from sosmarkov.factor.couplings.driven import PhaseTable
-from sosmarkov.factor.couplings.kraus import gram
+from sosmarkov.factor.couplings.driven import PhaseTable, Totals
+from sosmarkov.factor.couplings.operators import gram
 from sosmarkov.factor.forms import Form
 from sosmarkov.factor.transition import Dynamics, Transition, count_parameters, log_prob_pairs
 from sosmarkov.spaces.transforms import Transform
@@ -39,7 +39,7 @@ class DrivenTransition(Dynamics):
     transform: Transform
     overlap: Float[Array, "p q"]
     # What normalising under any input needs; where inputs are times of a period, all there is to look up.
-    shared: Float[Array, "j j n n"] | PhaseTable
+    shared: Totals | PhaseTable
     # The transition under one input; what of it depends on the input is replaced by `at`.
     some: Transition
 
@@ -48,7 +48,7 @@ class DrivenTransition(Dynamics):
         self.phi, self.psi, self.coupling, self.transform = phi, psi, coupling, self.some.transform
         self.overlap = self.some.overlap
         M = gram(coupling.factor, self.overlap, psi.size)
-        self.shared = coupling.totals(M) if coupling.features.period is None else coupling.phases(M)
+        self.shared = coupling.shared(M)
 
     @property
     def g(self) -> Form:
@@ -69,10 +69,8 @@ class DrivenTransition(Dynamics):
         """The transition under one input, of shape (e,)."""
         if u is None:
             raise ValueError("Expected an input for a transition that depends on one, got none.")
-        # The background's mass depends on g and psi alone.
-        mass, looked_up = self.some.kernel.background_mass, isinstance(self.shared, PhaseTable)
-        make = self.coupling.kernel_of_phase if looked_up else self.coupling.kernel
-        kernel = make(self.phi, self.shared, mass, u)  # type: ignore[arg-type]
+        # g and the background's mass do not depend on the input.
+        kernel = self.shared.kernel(self.some.kernel, self.coupling, u)  # type: ignore[arg-type]
         return eqx.tree_at(lambda t: (t.coupling.K, t.kernel), self.some, (self.coupling.K_at(u), kernel))
 
     def under(self, u: ArrayLike | None) -> Transition:

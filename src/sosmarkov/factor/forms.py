@@ -6,8 +6,9 @@ a sum of squares is evaluated through its factor, which is why it is never negat
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -18,7 +19,7 @@ from jaxtyping import Float
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.numerics import Scaled, Signed, log_quadratic, pack, psd_factor
+from sosmarkov.core.numerics import Scaled, Signed, log_quadratic, pack, psd_factor, unpack, unpack_coefficients
 from sosmarkov.factor.bases import Basis, GaussianBasis, Terms, require_compatible
 from sosmarkov.factor.bases.beta import BetaBasis
 
@@ -50,6 +51,37 @@ class Form(eqx.Module):
     @abstractmethod
     def times_each(self, factor: Float[Array, " n"]) -> Form:
         """The form with each function f_i replaced by factor_i f_i, by its coefficients."""
+
+    @abstractmethod
+    def padded(self, basis: Basis) -> Form:
+        """The form over a basis with further functions behind its own, which have no part in it."""
+
+    @abstractmethod
+    def with_last(self, share: float, height: Float[Array, ""]) -> Form:
+        """(1 - share) form + share * height * (last term of its basis)."""
+
+    @abstractmethod
+    def kron(self, basis: Basis, factor: Any) -> Form:
+        """The form over a basis of all products of functions, f_i of this form times f_j of the factor's."""
+
+    @abstractmethod
+    def conditions(self, integrals: Float[Array, " p"]) -> tuple[float, float]:
+        """Condition numbers of its coefficients and of some integrals over terms; spreads where they are vectors."""
+
+    @classmethod
+    @abstractmethod
+    def with_coefficients(cls, basis: Basis, coefficients: Float[Array, " p"]) -> Form:
+        """The form of this kind with these coefficients over `basis.terms(order)`."""
+
+    @classmethod
+    @abstractmethod
+    def free(cls, basis: Basis, numbers: Array) -> Form:
+        """The form of this kind that free numbers stand for."""
+
+    @staticmethod
+    @abstractmethod
+    def values(coefficients: Float[Array, "*b q"], f: Float[Array, "*b k n"]) -> Float[Array, "*b k"]:
+        """Forms of this kind at k points each, from the values of their functions, without a factor of C."""
 
     def on(self, basis: Basis, log_factor: Float[Array, " n"]) -> Form:
         """The form with each function f_i replaced by exp(log_factor_i) f'_i of another basis."""
@@ -177,6 +209,40 @@ class SquaredForm(Form):
         """Rows of F times the factors."""
         return with_matrix(self, factor[:, None] * self.matrix * factor, factor[:, None] * self.factor)
 
+    def padded(self, basis: Basis) -> SquaredForm:
+        """F with rows of zeros."""
+        rows = jnp.zeros((basis.size - len(self.factor), self.factor.shape[1]))
+        return SquaredForm(basis, jnp.concatenate([self.factor, rows]))
+
+    def with_last(self, share: float, height: Float[Array, ""]) -> SquaredForm:
+        """F with one column more."""
+        last = jnp.zeros((self.basis.size, 1)).at[-1, 0].set(jnp.sqrt(share * height))
+        return SquaredForm(self.basis, jnp.concatenate([math.sqrt(1.0 - share) * self.factor, last], axis=1))
+
+    def kron(self, basis: Basis, factor: SquaredForm) -> SquaredForm:
+        """All products of columns."""
+        return SquaredForm(basis, jnp.kron(self.factor, factor.factor))
+
+    def conditions(self, integrals: Float[Array, " p"]) -> tuple[float, float]:
+        """Of C and of the matrix of the integrals."""
+        found = self.matrix, unpack(integrals, math.isqrt(2 * len(integrals)))
+        return tuple(float(np.linalg.cond(np.asarray(A))) for A in found)  # type: ignore[return-value]
+
+    @classmethod
+    def with_coefficients(cls, basis: Basis, coefficients: Float[Array, " p"]) -> SquaredForm:
+        """C from its unique pairs."""
+        return cls(basis, matrix=unpack_coefficients(coefficients, basis.size))
+
+    @classmethod
+    def free(cls, basis: Basis, numbers: Float[Array, "n r"]) -> SquaredForm:
+        """F as it is."""
+        return cls(basis, numbers)
+
+    @staticmethod
+    def values(coefficients: Float[Array, "*b q"], f: Float[Array, "*b k n"]) -> Float[Array, "*b k"]:
+        """f^T C f."""
+        return jnp.sum((f @ unpack_coefficients(coefficients, f.shape[-1])) * f, axis=-1)
+
 
 @jax.jit
 def _square(factor: Float[Array, "n r"]) -> Float[Array, "n n"]:
@@ -231,6 +297,37 @@ class LinearForm(Form):
         """Weights times the factors."""
         return eqx.tree_at(lambda f: f.weights, self, self.weights * factor)
 
+    def padded(self, basis: Basis) -> LinearForm:
+        """Further weights of zero."""
+        return LinearForm(basis, jnp.concatenate([self.weights, jnp.zeros(basis.size - len(self.weights))]))
+
+    def with_last(self, share: float, height: Float[Array, ""]) -> LinearForm:
+        """The share in the last weight."""
+        return LinearForm(self.basis, ((1.0 - share) * self.weights).at[-1].add(share * height))
+
+    def kron(self, basis: Basis, factor: LinearForm) -> LinearForm:
+        """All products of weights."""
+        return LinearForm(basis, jnp.kron(self.weights, factor.weights))
+
+    def conditions(self, integrals: Float[Array, " p"]) -> tuple[float, float]:
+        """How far the weights are apart, and the integrals."""
+        return float(self.weights.max() / self.weights.min()), float(integrals.max() / integrals.min())
+
+    @classmethod
+    def with_coefficients(cls, basis: Basis, coefficients: Float[Array, " p"]) -> LinearForm:
+        """The coefficients are the weights."""
+        return cls(basis, coefficients)
+
+    @classmethod
+    def free(cls, basis: Basis, numbers: Float[Array, " n"]) -> LinearForm:
+        """Logarithms of weights: these stay positive."""
+        return cls(basis, jnp.exp(numbers))
+
+    @staticmethod
+    def values(coefficients: Float[Array, "*b q"], f: Float[Array, "*b k n"]) -> Float[Array, "*b k"]:
+        """c^T f."""
+        return (f @ coefficients[..., None])[..., 0]
+
 
 def require_nonnegative(basis: Basis) -> None:
     """Refuse signed functions where sums must stay non-negative."""
@@ -262,11 +359,7 @@ def multiplied(form: Form, factor: Form) -> Form:
     both = form.basis.outer(form.single, factor.single)
     both = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), both)
     basis, offset = form.basis.rebuilt(both.theta)
-    if isinstance(form, SquaredForm) and isinstance(factor, SquaredForm):
-        product: Form = SquaredForm(basis, jnp.kron(form.factor, factor.factor))
-    else:
-        product = LinearForm(basis, jnp.kron(form.coefficients, factor.coefficients))
-    return product.on(basis, both.log_scale + offset - basis.log_norm())
+    return form.kron(basis, factor).on(basis, both.log_scale + offset - basis.log_norm())
 
 
 def require_alike(form: Form, factor: Form) -> None:

@@ -14,20 +14,15 @@ from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.numerics import unpack_coefficients
 from sosmarkov.factor import sampling
 from sosmarkov.factor.bases import Basis, require_compatible
-from sosmarkov.factor.couplings import Coupling, Features, Kernel, PairedKernel
-from sosmarkov.factor.forms import Form, LinearForm, SquaredForm
+from sosmarkov.factor.couplings import Coupling, Features, Kernel
+from sosmarkov.factor.forms import Form
 from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
 
 
 class NormalisationWarning(UserWarning):
     """A kernel is normalised less exactly than double precision should give; the text says by how much."""
-
-
-# Beyond this the kernel is said to be badly conditioned.
-_RESIDUAL_TO_REPORT = 1e-9
 
 
 class Dynamics(eqx.Module):
@@ -79,9 +74,7 @@ class Dynamics(eqx.Module):
 
     def form(self, basis: Basis, coefficients: Float[Array, " q"]) -> Form:
         """The form over phi or psi with these coefficients, of g's kind."""
-        if isinstance(self.g, LinearForm):
-            return LinearForm(basis, coefficients)
-        return SquaredForm(basis, matrix=unpack_coefficients(coefficients, basis.size))
+        return self.g.with_coefficients(basis, coefficients)
 
 
 class Transition(Dynamics):
@@ -207,29 +200,12 @@ def _report(kernel: Kernel) -> None:
     leaves = jax.tree.leaves(eqx.filter(kernel, eqx.is_inexact_array))
     if not all(checks.is_concrete(leaf) for leaf in leaves):
         return
-    if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
-        raise ValueError(
-            "Expected parameters whose kernel can be normalised in double precision, got a singular"
-            " system: rows of K that are dependent once near-duplicate functions of psi are counted"
-            " once (raise the rank R, spread psi), or functions too far apart to overlap."
-        )
-    residual = float(kernel.residual)
-    if isinstance(kernel, PairedKernel) and not bool(kernel.perron.converged):
-        warnings.warn(
-            f"The power iteration for the Perron vector has not converged after"
-            f" {int(kernel.perron.iterations)} steps: the last one still changed it by {residual:.2g}."
-            " Raise max_iterations; a process that hardly mixes, or near-duplicate functions, are the"
-            " usual causes.",
-            NormalisationWarning,
-            stacklevel=3,
-        )
-    elif residual > _RESIDUAL_TO_REPORT:
-        warnings.warn(
-            f"The kernel is badly conditioned: p(.|x) integrates to one within about {residual:.2g} only."
-            " Raise the rank R, or spread near-duplicate functions of psi.",
-            NormalisationWarning,
-            stacklevel=3,
-        )
+    complaint = kernel.complaint()
+    if complaint is None:
+        return
+    if not kernel.finite:
+        raise ValueError(complaint)
+    warnings.warn(complaint, NormalisationWarning, stacklevel=3)
 
 
 @eqx.filter_jit

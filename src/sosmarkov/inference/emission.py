@@ -121,10 +121,10 @@ class EmittedSmoothed(BeliefSequence):
 
 
 def _root(seen: Emitted) -> tuple[Array, Array]:
-    """F with F F^T = N, and the root of the background's share."""
+    """F with F F^T = N, and what is seen of the background."""
     values, vectors = np.linalg.eigh(np.asarray(seen.N))
     # N is a Gram matrix: what is below zero is rounding.
-    return jnp.asarray(vectors * np.sqrt(np.where(values > 0, values, 0.0))), jnp.sqrt(seen.broad)
+    return jnp.asarray(vectors * np.sqrt(np.where(values > 0, values, 0.0))), seen.broad
 
 
 @eqx.filter_jit
@@ -164,16 +164,7 @@ def _next(
     transition: Transition, sensor: LearnedSensor, key: Array, x: Array, root: tuple[Array, Array], message: Array
 ) -> Array:
     """One draw of x' for each x."""
-    B, kernel = message_form(transition, message), transition.kernel
-    K, share = sensor.split(kernel.K), sensor.background  # type: ignore[attr-defined]
+    B = message_form(transition, message)
     y, _ = to_model(transition.transform, x)
-
-    def form(y: Array) -> SquaredForm:
-        w = transition.g.root_of(transition.phi.evaluate(y)).values  # type: ignore[attr-defined]
-        factor = jnp.einsum("n,nmar,ab->mbr", w / jnp.sqrt(w @ w), K, root[0]).reshape(K.shape[1], -1)
-        if share > 0:
-            far = jnp.zeros((K.shape[1], 1)).at[-1, 0].set(jnp.sqrt(share / kernel.background_mass) * root[1])
-            factor = jnp.concatenate([jnp.sqrt(1.0 - share) * factor, far], axis=1)
-        return SquaredForm(transition.psi, factor)
-
-    return to_data(transition.transform, sampling.draw_each(key, B, form, y))
+    found = sampling.draw_each(key, B, lambda y: sensor.form_from(transition, y, *root), y)
+    return to_data(transition.transform, found)

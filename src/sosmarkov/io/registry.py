@@ -21,10 +21,11 @@ from sosmarkov.contracts.mixture import MixtureBelief
 from sosmarkov.core import checks
 from sosmarkov.data.history import History, PhaseHistory
 from sosmarkov.factor import bases, couplings
+from sosmarkov.factor.background import require_share
 from sosmarkov.factor.bases import require_compatible
 from sosmarkov.factor.bases.interval import interval_ends
 from sosmarkov.factor.beliefs import ProductBelief
-from sosmarkov.factor.couplings.base import require_rank, require_share
+from sosmarkov.factor.couplings.operators import require_rank
 from sosmarkov.factor.driven import DrivenTransition
 from sosmarkov.factor.forms import LinearForm, SquaredForm
 from sosmarkov.factor.transition import Transition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from functools import reduce
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,9 +15,10 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Scaled, Signed, pack
+from sosmarkov.factor.background import Background, require_share
 from sosmarkov.factor.bases import Basis
-from sosmarkov.factor.couplings.base import raw_triangle, require_share, triangle
-from sosmarkov.factor.couplings.kraus import whitened
+from sosmarkov.factor.couplings.base import raw_triangle, triangle
+from sosmarkov.factor.couplings.operators import Operators, whitened
 
 
 class Conditional(eqx.Module):
@@ -90,10 +91,9 @@ class Conditional(eqx.Module):
         As in the Kraus coupling: int G f dx is then ||w_1 (x) ... (x) w_P||^2 = prod_j g_j, for every value of the
         parents. What rounding leaves is removed by evaluating the sum again for the result and correcting.
         """
-        K, residual = whitened(self.K.reshape(-1, *self.K.shape[-2:]), M)
-        return ConditionalKernel(
-            self.psi, self.phi, K.reshape(self.K.shape), self.factors, M[-1, -1], residual, self.background
-        )
+        K, residual = whitened(_rows(self.K), M)
+        background = Background(self.background, M[-1, -1])
+        return ConditionalKernel(self.psi, self.phi, K.reshape(self.K.shape), self.factors, background, residual)
 
 
 class ConditionalKernel(eqx.Module):
@@ -106,17 +106,21 @@ class ConditionalKernel(eqx.Module):
     phi: tuple[Basis, ...]
     K: Float[Array, "*n m r"]
     factors: tuple[Float[Array, "_ _"], ...]
-    background_mass: Float[Array, ""]
+    background: Background
     residual: Float[Array, ""]
-    background: float = eqx.field(static=True)
 
-    def w(self, parents: tuple[Array, ...]) -> tuple[Scaled, ...]:
-        """w_j = L_j^T phi_j(y_j) at one point of every parent, each of shape (n_j,)."""
-        found = []
+    @property
+    def operators(self) -> Operators:
+        """K_r of w = w_1 (x) ... (x) w_P."""
+        return Operators(_rows(self.K))
+
+    def w(self, parents: tuple[Array, ...]) -> Scaled:
+        """w_1 (x) ... (x) w_P, w_j = L_j^T phi_j(y_j), at one point of every parent, shape (n_1 ... n_P,)."""
+        values, log_scale = jnp.ones(1), jnp.zeros(())
         for phi, L, y in zip(self.phi, self.factors, parents, strict=True):
             at_y = phi.evaluate(y).scaled()
-            found.append(Scaled(L.T @ at_y.values, at_y.log_scale))
-        return tuple(found)
+            values, log_scale = (values[:, None] * (L.T @ at_y.values)).reshape(-1), log_scale + at_y.log_scale
+        return Scaled(values, log_scale)
 
     def log_value(self, parents: tuple[Array, ...], y: Float[Array, " d"]) -> Float[Array, ""]:
         """log f at one point, each parent of shape (d_j,), as a sum of squares: never NaN."""
@@ -127,27 +131,13 @@ class ConditionalKernel(eqx.Module):
         w = self.w(parents)
         return G + self._log_value(w, self.psi.evaluate(y)) - _log_square(w)
 
-    def _log_value(self, w: tuple[Scaled, ...], psi: Signed) -> Float[Array, ""]:
-        at_y = psi.scaled()
-        inner = jnp.einsum("...mr,m->...r", self.K, at_y.values)
-        for one in w:
-            inner = jnp.tensordot(one.values, inner, axes=1)
-        log_scale = at_y.log_scale + sum(one.log_scale for one in w)
-        log_f = jnp.log(jnp.sum(inner**2)) + 2.0 * log_scale
-        if self.background == 0:
-            return log_f
-        log_b = _log_square(w) + 2.0 * psi.log_abs[-1] - jnp.log(self.background_mass)
-        return jnp.logaddexp(math.log1p(-self.background) + log_f, math.log(self.background) + log_b)
+    def _log_value(self, w: Scaled, psi: Signed) -> Float[Array, ""]:
+        own = self.operators.log_value(w, psi)
+        return self.background.log(own, lambda: _log_square(w) + 2.0 * psi.log_abs[-1])
 
     def form_from(self, parents: tuple[Array, ...]) -> Float[Array, " q"]:
         """Coefficients over pairs of psi of h(x) = f(parents, x) / prod_j g_j, for known parents."""
-        inner = self.K
-        for one in self.w(parents):
-            inner = jnp.tensordot(one.values / jnp.linalg.norm(one.values), inner, axes=1)
-        own = pack(inner @ inner.T)
-        if self.background == 0:
-            return own
-        return ((1.0 - self.background) * own).at[-1].add(self.background / self.background_mass)
+        return self.background.push(self.operators.known(self.w(parents).values), lambda: 1.0)
 
     def tensor(self) -> Float[Array, "*p q"]:
         """f as coefficients over unique pairs of every phi_j and of psi, shape (p_1, ..., p_P, q)."""
@@ -157,24 +147,22 @@ class ConditionalKernel(eqx.Module):
         flat = K.reshape(-1, K.shape[-1])
         squares = (flat @ flat.T).reshape(*K.shape[:-1], *K.shape[:-1])
         own = _pack_all(squares, len(self.phi) + 1)
-        if self.background == 0:
-            return own
-        share = jnp.asarray(self.background / self.background_mass)
-        for L in self.factors:
-            share = share[..., None] * pack(L @ L.T)
-        return ((1.0 - self.background) * own).at[..., -1].add(share)
+        g = (pack(L @ L.T) for L in self.factors)
+        return self.background.push(own, lambda: reduce(jnp.multiply.outer, g, jnp.ones(())))
 
     def gains(self, M: Float[Array, "m m"]) -> np.ndarray:
         """Values that int p(x | parents) dx can take: it is a weighted mean of these for all parents."""
-        K = self.K.reshape(-1, *self.K.shape[-2:])
-        total = np.asarray(jnp.einsum("imr,mk,jkr->ij", K, M, K))
-        own = np.linalg.eigvalsh(total)
-        return (1.0 - self.background) * own + self.background * float(M[-1, -1] / self.background_mass)
+        return self.background.gains(self.operators.gains(M), float(M[-1, -1]))
 
 
-def _log_square(w: tuple[Scaled, ...]) -> Any:
-    """log prod_j ||w_j||^2; zero for a block without parents."""
-    return sum((jnp.log(one.values @ one.values) + 2.0 * one.log_scale for one in w), jnp.zeros(()))
+def _rows(K: Float[Array, "*n m r"]) -> Float[Array, "n m r"]:
+    """The axes of all parents as one."""
+    return K.reshape(-1, *K.shape[-2:])
+
+
+def _log_square(w: Scaled) -> Float[Array, ""]:
+    """log prod_j ||w_j||^2."""
+    return jnp.log(w.values @ w.values) + 2.0 * w.log_scale
 
 
 def _pack_all(squares: Array, groups: int) -> Array:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.data.history import History, PhaseHistory, Progress
-from sosmarkov.factor.couplings.base import require_share
+from sosmarkov.factor.background import require_share
 from sosmarkov.learning.loop import Plan, evaluate, stack, train, unstack
 from sosmarkov.learning.phases import Interruption
 from sosmarkov.networks.model import normalise, require_fitting

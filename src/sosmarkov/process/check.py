@@ -12,9 +12,6 @@ from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
-from sosmarkov.core.numerics import unpack
-from sosmarkov.factor.couplings import KrausKernel, LinearKernel, PairedKernel
-from sosmarkov.factor.forms import Form
 from sosmarkov.factor.transition import Transition
 from sosmarkov.spaces.transforms import to_data
 
@@ -73,63 +70,18 @@ def examine(transition: Transition, initial: Belief) -> CheckReport:
     """Measure a process; see `CheckReport`."""
     kernel = transition.kernel
     M = eqx.filter_jit(lambda t: t.g.coefficients @ t.overlap)(transition)
-    iterations, converged = 0, True
-    if isinstance(kernel, PairedKernel):
-        iterations, converged = int(kernel.perron.iterations), bool(kernel.perron.converged)
-    if isinstance(kernel, LinearKernel):
-        weights, gram = np.asarray(kernel.g.weights), np.asarray(M)
-        conditions = float(weights.max() / weights.min()), float(gram.max() / gram.min())
-    else:
-        gram = np.asarray(unpack(M, transition.psi.size))
-        conditions = float(np.linalg.cond(np.asarray(_matrix(kernel.g)))), float(np.linalg.cond(gram))
+    condition_factor, condition_gram = kernel.conditions(M)
     return CheckReport(
-        normalisation_error=float(np.max(np.abs(_gains(transition, M) - 1.0))),
+        normalisation_error=float(np.max(np.abs(kernel.gains(M) - 1.0))),
         initial_mass_error=abs(float(initial.mass()) - 1.0),
         smallest_log_density=float(_smallest(transition)),
-        condition_factor=conditions[0],
-        condition_gram=conditions[1],
-        amplification=_amplification(transition, M),
-        iterations=iterations,
+        condition_factor=condition_factor,
+        condition_gram=condition_gram,
+        amplification=kernel.amplification(M),
+        iterations=kernel.iterations,
         residual=float(kernel.residual),
-        converged=converged,
+        converged=kernel.converged,
     )
-
-
-def _amplification(transition: Transition, M: Array) -> float:
-    """Largest diagonal entry of sum_r |K_r| |M| |K_r|^T; one where no cancellation takes place."""
-    kernel = transition.kernel
-    if not isinstance(kernel, KrausKernel):
-        return 1.0
-    K, gram = jnp.abs(kernel.K), jnp.abs(unpack(M, transition.psi.size))
-    return float(jnp.max(jnp.einsum("imr,mk,ikr->i", K, gram, K)))
-
-
-def _matrix(form: Form) -> Array:
-    return form.matrix  # type: ignore[attr-defined]
-
-
-def _gains(transition: Transition, M: Array) -> np.ndarray:
-    """Values that int p(. | x) can take: it is a weighted mean of these for every x."""
-    kernel = transition.kernel
-    gains = _own_gains(transition, M)
-    if kernel.background == 0:
-        return gains
-    return (1.0 - kernel.background) * gains + kernel.background * float(M[-1] / kernel.background_mass)
-
-
-def _own_gains(transition: Transition, M: Array) -> np.ndarray:
-    """The same for the coupling without its background."""
-    kernel = transition.kernel
-    if isinstance(kernel, KrausKernel):
-        gram = unpack(M, transition.psi.size)
-        return np.linalg.eigvalsh(np.asarray(jnp.einsum("imr,mk,jkr->ij", kernel.K, gram, kernel.K)))
-    if isinstance(kernel, LinearKernel):
-        return np.asarray(kernel.b * M / kernel.g.weights)
-    assert isinstance(kernel, PairedKernel)
-    integrated = np.asarray(kernel.Q * unpack(M, transition.psi.size))
-    F = np.asarray(kernel.g.factor)
-    inverse = np.linalg.pinv(F[:, np.any(F != 0, axis=0)])
-    return np.linalg.eigvalsh(inverse @ integrated @ inverse.T)
 
 
 @eqx.filter_jit

@@ -8,7 +8,6 @@ costs.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,9 +18,11 @@ from jaxtyping import Float
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.numerics import pack, unpack, whitener
+from sosmarkov.core.numerics import whitener
+from sosmarkov.factor.background import Background
 from sosmarkov.factor.bases import Basis, FullGaussianBasis
-from sosmarkov.factor.couplings import KrausKernel
+from sosmarkov.factor.couplings.operators import Operators
+from sosmarkov.factor.forms import SquaredForm
 from sosmarkov.factor.transition import Transition
 from sosmarkov.spaces.transforms import Identity, Transform
 
@@ -113,30 +114,26 @@ class LearnedSensor(eqx.Module):
 
     def push(self, transition: Transition, P: Float[Array, " p"], seen: Emitted) -> Float[Array, " q"]:
         """C' = sum_ab N_ab sum_r K_ra^T P K_rb, whose mass is the evidence (up to the reading's scale)."""
-        kernel = _kraus(transition)
-        K, L_A = self.split(kernel.K), kernel.g.factor
-        P_matrix = L_A.T @ unpack(P, len(L_A)) @ L_A
-        C = pack(jnp.einsum("imar,ij,jkar->mk", jnp.einsum("ab,jmbr->jmar", seen.N, K), P_matrix, K))
-        share = self._background(kernel)
-        return ((1.0 - share) * C).at[-1].add(share * seen.broad * (kernel.g.coefficients @ P) / kernel.background_mass)
+        g = transition.g
+        own = self._operators(transition, seen.N).push(P)
+        return self._background(transition).push(own, lambda: seen.broad * (g.coefficients @ P))
 
     def push_from(self, transition: Transition, y: Float[Array, " d"], seen: Emitted) -> Float[Array, " q"]:
         """The same from a known state, in model space."""
-        kernel = _kraus(transition)
-        w = kernel.g.root_of(transition.phi.evaluate(y)).values
-        inner = jnp.einsum("n,nmar->mar", w / jnp.sqrt(w @ w), self.split(kernel.K))
-        C, share = pack(jnp.einsum("mar,ab,kbr->mk", inner, seen.N, inner)), self._background(kernel)
-        return ((1.0 - share) * C).at[-1].add(share * seen.broad / kernel.background_mass)
+        operators = self._operators(transition, seen.N)
+        own = operators.known(operators.w(transition.phi.evaluate(y)).values)
+        return self._background(transition).push(own, lambda: seen.broad)
 
     def pull(self, transition: Transition, M: Float[Array, " q"], seen: Emitted) -> Float[Array, " p"]:
         """The adjoint of `push`."""
-        kernel = _kraus(transition)
-        K, L_A = self.split(kernel.K), kernel.g.factor
-        M_matrix = unpack(M, K.shape[1])
-        inner = jnp.einsum("imar,mk,jkar->ij", jnp.einsum("ab,jmbr->jmar", seen.N, K), M_matrix, K)
-        share = self._background(kernel)
-        far = share * seen.broad * M[-1] / kernel.background_mass
-        return (1.0 - share) * pack(L_A @ inner @ L_A.T) + far * kernel.g.coefficients
+        own = self._operators(transition, seen.N).pull(M)
+        return self._background(transition).pull(own, seen.broad * M[-1], transition.g)
+
+    def form_from(self, transition: Transition, y: Float[Array, " d"], root: Array, broad: Array) -> SquaredForm:
+        """h(x') with g h the density of x' and a reading from a known state, as squares: root root^T = N."""
+        operators = self._operators(transition, root.T)
+        factor = operators.weighed(operators.factor(operators.w(transition.phi.evaluate(y)).values))
+        return self._background(transition).form(SquaredForm(transition.psi, factor), broad)  # type: ignore[return-value]
 
     def start(self, factor: Float[Array, "n r"], seen: Emitted) -> Float[Array, "n n"]:
         """The matrix of h_0 given the first reading, from h_0's factor; its mass is the evidence (up to the scale)."""
@@ -151,35 +148,33 @@ class LearnedSensor(eqx.Module):
         self, transition: Transition, y_next: Float[Array, " d"], y: Float[Array, " d"], observation: Array
     ) -> Float[Array, ""]:
         """log p(y', o' | y), the states in model space."""
-        kernel, seen = _kraus(transition), self.emitted(observation)
-        phi, psi = transition.phi.evaluate(y), transition.psi.evaluate(y_next)
-        left, right = kernel.g.root_of(phi), psi.scaled()
-        inner = jnp.einsum("n,nmar,m->ar", left.values, self.split(kernel.K), right.values)
-        log_f = jnp.log(jnp.einsum("ar,ab,br->", inner, seen.N, inner)) + 2.0 * (left.log_scale + right.log_scale)
-        log_g = transition.g.log_value_inside
-        share = self._background(kernel)
-        if share > 0:
-            far = log_g(y) + 2.0 * psi.log_abs[-1] - jnp.log(kernel.background_mass) + jnp.log(seen.broad)
-            log_f = jnp.logaddexp(math.log1p(-share) + log_f, math.log(share) + far)
+        seen, log_g = self.emitted(observation), transition.g.log_value_inside
+        operators, psi = self._operators(transition, seen.N), transition.psi.evaluate(y_next)
+        own = operators.log_value(operators.w(transition.phi.evaluate(y)), psi)
+        log_f = self._background(transition).log(own, lambda: log_g(y) + 2.0 * psi.log_abs[-1] + jnp.log(seen.broad))
         return log_g(y_next) + log_f - log_g(y) + seen.log_scale
 
-    def _background(self, kernel: KrausKernel) -> float:
-        if kernel.background != self.background:
+    def _operators(self, transition: Transition, N: Array) -> Operators:
+        return _operators(transition)._replace(N=N)
+
+    def _background(self, transition: Transition) -> Background:
+        found = transition.kernel.background
+        if found.share != self.background:
             raise ValueError(
-                f"Expected a sensor with the background of its process, {kernel.background}, got {self.background}."
+                f"Expected a sensor with the background of its process, {found.share}, got {self.background}."
             )
-        return self.background
+        return found
 
 
-def _kraus(transition: Transition) -> KrausKernel:
-    if not isinstance(transition.kernel, KrausKernel):
+def _operators(transition: Transition) -> Operators:
+    if transition.kernel.operators is None:
         raise ValueError("Expected a Kraus coupling for a process with a learned sensor, got another.")
-    return transition.kernel
+    return transition.kernel.operators
 
 
 def require_rank(sensor: LearnedSensor, transition: Transition) -> None:
     """Refuse a process whose coupling has no room for the sensor's functions."""
-    rank, z = _kraus(transition).K.shape[2], sensor.zeta.size
+    rank, z = _operators(transition).K.shape[-1], sensor.zeta.size
     if rank % z:
         raise ValueError(f"Expected a Kraus rank that is a multiple of the sensor's {z} functions, got {rank}.")
 

@@ -6,7 +6,6 @@ int g(x') f(x, x') dx' = g(x) for every x, without penalties, projections or con
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from typing import ClassVar
 
@@ -20,28 +19,28 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed
+from sosmarkov.factor.background import Background
 from sosmarkov.factor.bases import Basis
-from sosmarkov.factor.forms import Form, LinearForm, SquaredForm
+from sosmarkov.factor.couplings.operators import Operators
+from sosmarkov.factor.forms import Form
+
+# Beyond this the kernel is said to be badly conditioned.
+_RESIDUAL_TO_REPORT = 1e-9
 
 
 class Kernel(eqx.Module):
     """A normalised coupling. `P` and `C` are coefficients over terms (vectors over unique pairs).
 
-    A background share e mixes in a density that does not depend on x, for honest tails:
-
-        p(x' | x) = (1 - e) p_own(x' | x) + e g(x') t(x') / int g t,
-
-    t the last term of psi (psi_m^2, or psi_m for the linear coupling). As g(x) divides out, its coupling is
-    f_b = g(x) t(x') / int g t, of the family's own form: normalisation, beliefs and their propagation stay exact
-    whatever the coupling is. Each kind states its own part; the mixture is written once, here.
+    A background share mixes in a density that does not depend on x (see `Background`), t the last term of psi
+    (psi_m^2, or psi_m for the linear coupling). Its coupling is of the family's own form: normalisation, beliefs and
+    their propagation stay exact whatever the coupling is. Each kind states its own part; the mixture is written once.
     """
 
     order: ClassVar[int]
     g: eqx.AbstractVar[Form]
     # What the last step of the normalisation still changed, relative to one.
     residual: eqx.AbstractVar[Float[Array, ""]]
-    background: eqx.AbstractVar[float]
-    background_mass: eqx.AbstractVar[Float[Array, ""]]
+    background: eqx.AbstractVar[Background]
 
     @abstractmethod
     def own_log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
@@ -63,74 +62,87 @@ class Kernel(eqx.Module):
     def own_form_from(self, psi: Basis, phi: Signed) -> Form:
         """`form_from` without the background."""
 
+    @abstractmethod
+    def own_gains(self, M: Float[Array, " q"]) -> np.ndarray:
+        """`gains` without the background."""
+
+    # --- what a kind may say of itself ------------------------------------------------------------
+
+    @property
+    def operators(self) -> Operators | None:
+        """The Kraus operators f is made of; None where it is made of something else."""
+        return None
+
+    @property
+    def iterations(self) -> int:
+        """Steps its normalisation took; zero where it is in closed form."""
+        return 0
+
+    @property
+    def converged(self) -> bool:
+        """Whether these were enough."""
+        return True
+
+    def amplification(self, M: Float[Array, " q"]) -> float:
+        """How much rounding of M is magnified; one where no cancellation takes place."""
+        del M
+        return 1.0
+
+    def complaint(self) -> str | None:
+        """What whoever made it must know: that it is not finite, or not normalised to the last digits."""
+        if not self.finite:
+            return (
+                "Expected parameters whose kernel can be normalised in double precision, got a singular"
+                " system: rows of K that are dependent once near-duplicate functions of psi are counted"
+                " once (raise the rank R, spread psi), or functions too far apart to overlap."
+            )
+        if self.residual <= _RESIDUAL_TO_REPORT:
+            return None
+        return (
+            f"The kernel is badly conditioned: p(.|x) integrates to one within about {float(self.residual):.2g} only."
+            " Raise the rank R, or spread near-duplicate functions of psi."
+        )
+
     # --- written once -----------------------------------------------------------------------------
+
+    @property
+    def finite(self) -> bool:
+        """Whether there is a kernel at all."""
+        return all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(eqx.filter(self, eqx.is_inexact_array)))
 
     def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
         """log f(x, x') from the bases at the two points."""
-        log_f = self.own_log_value(phi, psi)
-        if self.background == 0:
-            return log_f
-        log_b = self.g.log_value_of(phi) + self.order * psi.log_abs[-1] - jnp.log(self.background_mass)
-        return jnp.logaddexp(math.log1p(-self.background) + log_f, math.log(self.background) + log_b)
+        own = self.own_log_value(phi, psi)
+        return self.background.log(own, lambda: self.g.log_value_of(phi) + self.order * psi.log_abs[-1])
 
     def push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
         """The belief's next coefficients from P = int (phi phi^T) h, or int phi h."""
-        C = self.own_push(P)
-        if self.background == 0:
-            return C
         # The belief's mass, all of which reaches the background with its share.
-        mass = self.g.coefficients @ P
-        return ((1.0 - self.background) * C).at[-1].add(self.background * mass / self.background_mass)
+        return self.background.push(self.own_push(P), lambda: self.g.coefficients @ P)
 
     def pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
         """The adjoint of `push`: coefficients in x of int f(x, x') (form of x') dx'."""
-        inner = self.own_pull(M)
-        if self.background == 0:
-            return inner
-        return (1.0 - self.background) * inner + self.background * M[-1] / self.background_mass * self.g.coefficients
+        return self.background.pull(self.own_pull(M), M[-1], self.g)
 
     def mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
         """int g(x') f(x, x') dx' / g(x) from phi at x and M = int g (psi psi^T), or int g psi."""
-        share = self.own_mass(phi, M)
-        if self.background == 0:
-            return share
-        return (1.0 - self.background) * share + self.background * M[-1] / self.background_mass
+        return self.background.gains(self.own_mass(phi, M), M[-1])
 
     def form_from(self, psi: Basis, phi: Signed) -> Form:
         """h(x') = f(x, x') / g(x) for a known x, from phi there."""
-        own = self.own_form_from(psi, phi)
-        if self.background == 0:
-            return own
-        return mix_last(own, self.background, 1.0 / self.background_mass)
+        return self.background.form(self.own_form_from(psi, phi))
 
+    def gains(self, M: Float[Array, " q"]) -> np.ndarray:
+        """Values that int p(. | x) can take: it is a weighted mean of these for every x."""
+        return self.background.gains(self.own_gains(M), float(M[-1]))
 
-def mix_last(form: Form, share: float, height: Float[Array, ""]) -> Form:
-    """(1 - share) form + share * height * (last term of its basis), as a form of the same kind."""
-    if isinstance(form, LinearForm):
-        return LinearForm(form.basis, ((1.0 - share) * form.weights).at[-1].add(share * height))
-    assert isinstance(form, SquaredForm)
-    last = jnp.zeros((form.basis.size, 1)).at[-1, 0].set(jnp.sqrt(share * height))
-    return SquaredForm(form.basis, jnp.concatenate([math.sqrt(1.0 - share) * form.factor, last], axis=1))
-
-
-def require_rank(n: int, m: int, rank: int) -> None:
-    """Refuse a K of shape (n, m, R) that no matrix can normalise."""
-    if m * rank < n:
-        raise ValueError(
-            f"Expected m * R >= n so that the kernel can be normalised, got n = {n}, m = {m}, R = {rank}."
-            f" Use a rank R of at least {-(-n // m)}."
-        )
-
-
-def require_share(background: float) -> float:
-    """A background share, or a ValueError."""
-    if not 0.0 <= background < 1.0:
-        raise ValueError(f"Expected a background share of at least 0 and below 1, got {background}.")
-    return float(background)
+    def conditions(self, M: Float[Array, " q"]) -> tuple[float, float]:
+        """Condition numbers of g and of M = int g psi psi^T; spreads where they are vectors."""
+        return self.g.conditions(M)
 
 
 class Coupling(eqx.Module):
-    """Free parameters of f (and, for Kraus, of g), and the background share (see `Kernel`)."""
+    """Free parameters of f (and, for Kraus, of g), and the background share (see `Background`)."""
 
     name: ClassVar[str]
     order: ClassVar[int]

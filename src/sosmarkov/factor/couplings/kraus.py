@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.numerics import Signed, inverse_root_near_identity, pack, unpack, whitener
+from sosmarkov.core.numerics import Signed, unpack
+from sosmarkov.factor.background import Background, require_share
 from sosmarkov.factor.bases import Basis
-from sosmarkov.factor.couplings.base import Coupling, Kernel, raw_triangle, require_rank, require_share, triangle
+from sosmarkov.factor.couplings.base import Coupling, Kernel, raw_triangle, triangle
+from sosmarkov.factor.couplings.operators import Operators, gram, require_rank, whitened
 from sosmarkov.factor.forms import SquaredForm
 
 
@@ -22,7 +23,7 @@ class Kraus(Coupling):
     """f = sum_r (phi(x)^T K_r psi(x'))^2 with K and A free.
 
     A background share e mixes in p_b(x') = g(x') psi_m(x')^2 / int g psi_m^2, which does not depend on x: see
-    `Kernel`. With a broad last function of psi, an outlier costs tens of nats.
+    `Background`. With a broad last function of psi, an outlier costs tens of nats.
 
     Args:
         K: Shape (n, m, R), with m R >= n.
@@ -65,71 +66,62 @@ class Kraus(Coupling):
         L_A = self.factor
         M = gram(L_A, E, self.K.shape[1])
         K, left = whitened(self.K, M)
-        return KrausKernel(
-            g=SquaredForm(phi, L_A), K=K, residual=left, background=self.background, background_mass=M[-1, -1]
-        )
-
-
-def whitened(K: Float[Array, "n m r"], M: Float[Array, "m m"]) -> tuple[Float[Array, "n m r"], Float[Array, ""]]:
-    """W K with sum_r (W K_r) M (W K_r)^T = I, and what the last correction still changed."""
-
-    def total(K: Array) -> Array:
-        return jnp.einsum("imr,mk,jkr->ij", K, M, K)
-
-    K, left = jnp.einsum("ij,jmr->imr", whitener(total(K)), K), jnp.zeros(())
-    for _ in range(2):
-        # T of the corrected K is the identity for all parameters: the correction is rounding,
-        # a constant to differentiation.
-        near_identity = lax.stop_gradient(total(K))
-        left = jnp.max(jnp.abs(near_identity - jnp.eye(len(near_identity))))
-        K = jnp.einsum("ij,jmr->imr", inverse_root_near_identity(near_identity), K)
-    return K, left
-
-
-def gram(L_A: Float[Array, "n n"], E: Float[Array, "p q"], m: int) -> Float[Array, "m m"]:
-    """M = int g psi psi^T from the table of overlaps."""
-    return unpack(pack(L_A @ L_A.T) @ E, m)
+        background = Background(self.background, M[-1, -1])
+        return KrausKernel(g=SquaredForm(phi, L_A), K=K, residual=left, background=background)
 
 
 class KrausKernel(Kernel):
-    """Kraus operators of w = L_A^T phi: f = sum_r (w(x)^T K_r psi(x'))^2, sum_r K_r M K_r^T = I.
+    """Kraus operators of w = L_A^T phi: f = sum_r (w(x)^T S K_r psi(x'))^2, sum_r S K_r M K_r^T S^T = I.
 
     L_A is kept apart on purpose: g = ||w||^2 and f then share w, so whatever rounding does to w
     cancels, and the mass of p(. | x) is one to the last digits however badly A is conditioned.
+
+    Attributes:
+        g: ||L_A^T phi||^2.
+        K: Shape (n, m, R), normalised; with S and b (J, n, m, R), as they are for every input.
+        residual: See `Kernel`.
+        background: See `Kernel`.
+        S: What normalises K under one input, shape (n, n); None where K is normalised.
+        b: The weights of the K_j under one input, shape (J,); None where there is one K.
     """
 
     order: ClassVar[int] = 2
     g: SquaredForm
-    K: Float[Array, "n m r"]
+    K: Float[Array, "n m r"] | Float[Array, "j n m r"]
     residual: Float[Array, ""]
-    background: float = eqx.field(static=True)
-    background_mass: Float[Array, ""]
+    background: Background
+    S: Float[Array, "n n"] | None = None
+    b: Float[Array, " j"] | None = None
+
+    @property
+    def operators(self) -> Operators:
+        """K behind L_A and S."""
+        return Operators(self.K, self.g.factor, self.S, self.b)
 
     def own_log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
-        """log sum_r (w^T K_r psi)^2."""
-        left, right = self.g.root_of(phi), psi.scaled()
-        inner = jnp.einsum("n,nmr,m->r", left.values, self.K, right.values)
-        return jnp.log(jnp.sum(inner**2)) + 2.0 * (left.log_scale + right.log_scale)
+        """log sum_r (w^T S K_r psi)^2."""
+        return self.operators.log_value(self.operators.w(phi), psi)
 
     def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
-        """w^T (sum_r K_r M K_r^T) w / w^T w."""
-        w = self.g.root_of(phi).values
-        inner = jnp.einsum("n,nmr->mr", w, self.K)
-        return jnp.einsum("mr,mk,kr->", inner, unpack(M, self.K.shape[1]), inner) / (w @ w)
+        """w^T S (sum_r K_r M K_r^T) S^T w / w^T w."""
+        return self.operators.mass(self.operators.w(phi).values, M)
 
     def own_push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
-        """sum_r K_r^T (L_A^T P L_A) K_r."""
-        L_A = self.g.factor
-        P_matrix = L_A.T @ unpack(P, L_A.shape[0]) @ L_A
-        return pack(jnp.einsum("imr,ij,jkr->mk", self.K, P_matrix, self.K))
+        """sum_r K_r^T (S^T L_A^T P L_A S) K_r."""
+        return self.operators.push(P)
 
     def own_pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
-        """L_A (sum_r K_r M K_r^T) L_A^T."""
-        L_A = self.g.factor
-        inner = jnp.einsum("imr,mk,jkr->ij", self.K, unpack(M, self.K.shape[1]), self.K)
-        return pack(L_A @ inner @ L_A.T)
+        """L_A S (sum_r K_r M K_r^T) S^T L_A^T."""
+        return self.operators.pull(M)
 
     def own_form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
-        """The factor (K_r^T w)_r / ||w||: rank R."""
-        w = self.g.root_of(phi).values
-        return SquaredForm(psi, jnp.einsum("n,nmr->mr", w / jnp.sqrt(w @ w), self.K))
+        """The factor (K_r^T S^T w)_r / ||w||: rank R."""
+        return SquaredForm(psi, self.operators.factor(self.operators.w(phi).values))
+
+    def own_gains(self, M: Float[Array, " q"]) -> np.ndarray:
+        """The spectrum of sum_r S K_r M K_r^T S^T."""
+        return self.operators.gains(unpack(M, self.K.shape[-2]))
+
+    def amplification(self, M: Float[Array, " q"]) -> float:
+        """Large where K resolves differences of near-duplicate functions."""
+        return self.operators.amplification(unpack(M, self.K.shape[-2]))

@@ -6,14 +6,16 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed
+from sosmarkov.factor.background import Background, require_share
 from sosmarkov.factor.bases import Basis
-from sosmarkov.factor.couplings.base import Coupling, Kernel, require_pairs, require_share
+from sosmarkov.factor.couplings.base import Coupling, Kernel, require_pairs
 from sosmarkov.factor.forms import LinearForm, require_nonnegative
 
 
@@ -23,7 +25,7 @@ class Linear(Coupling):
     Args:
         weights: a, shape (n,), positive.
         background: The share e, at least zero and below one, of p_b(x') = g(x') psi_n(x') / int g psi_n, which
-            does not depend on x: see `Kernel`.
+            does not depend on x: see `Background`.
     """
 
     name: ClassVar[str] = "linear"
@@ -51,8 +53,7 @@ class Linear(Coupling):
             g=LinearForm(phi, weights),
             b=weights / M,
             residual=jnp.zeros(()),
-            background=self.background,
-            background_mass=M[-1],
+            background=Background(self.background, M[-1]),
         )
 
 
@@ -63,8 +64,7 @@ class LinearKernel(Kernel):
     g: LinearForm
     b: Float[Array, " n"]
     residual: Float[Array, ""]
-    background: float = eqx.field(static=True)
-    background_mass: Float[Array, ""]
+    background: Background
 
     def own_log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
         """log sum_i b_i phi_i psi_i."""
@@ -88,3 +88,7 @@ class LinearKernel(Kernel):
         """(b o M) . phi / a . phi."""
         values = phi.scaled().values
         return (self.b * M) @ values / (self.g.weights @ values)
+
+    def own_gains(self, M: Float[Array, " q"]) -> np.ndarray:
+        """b o M / a: what each function's share becomes."""
+        return np.asarray(self.b * M / self.g.weights)

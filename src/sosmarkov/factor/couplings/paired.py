@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
@@ -13,8 +14,9 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed, log_quadratic, pack, psd_factor, unpack
 from sosmarkov.core.perron import PerronResult, perron
+from sosmarkov.factor.background import Background, require_share
 from sosmarkov.factor.bases import Basis
-from sosmarkov.factor.couplings.base import Coupling, Kernel, raw_triangle, require_pairs, require_share, triangle
+from sosmarkov.factor.couplings.base import Coupling, Kernel, raw_triangle, require_pairs, triangle
 from sosmarkov.factor.forms import SquaredForm
 
 
@@ -25,7 +27,7 @@ class Paired(Coupling):
         factor: L, shape (n, n), lower triangular with a positive diagonal.
         max_iterations: When the power iteration gives up (and says so).
         background: The share e, at least zero and below one, of p_b(x') = g(x') psi_n(x')^2 / int g psi_n^2, which
-            does not depend on x: see `Kernel`. Its coupling g(x) psi_n(x')^2 / int g psi_n^2 is a sum of squares
+            does not depend on x: see `Background`. Its coupling g(x) psi_n(x')^2 / int g psi_n^2 is a sum of squares
             over phi_i(x) psi_n(x'), which b^T Q b does not contain: with a share above zero the form is the paper's
             and one term more. It is normalised by the same g, so A remains Q's Perron vector.
     """
@@ -63,8 +65,7 @@ class Paired(Coupling):
             factor=scaled,
             residual=result.residual,
             perron=result,
-            background=self.background,
-            background_mass=g.coefficients @ E[:, -1],
+            background=Background(self.background, g.coefficients @ E[:, -1]),
         )
 
 
@@ -76,8 +77,7 @@ class PairedKernel(Kernel):
     factor: Float[Array, "n n"]
     residual: Float[Array, ""]
     perron: PerronResult
-    background: float = eqx.field(static=True)
-    background_mass: Float[Array, ""]
+    background: Background
 
     @property
     def Q(self) -> Float[Array, "n n"]:
@@ -109,3 +109,30 @@ class PairedKernel(Kernel):
         integrated = self.Q * unpack(M, self.factor.shape[0])
         ratio = log_quadratic(integrated, psd_factor(integrated), values)
         return jnp.exp(ratio - log_quadratic(self.g.matrix, self.g.factor, values))
+
+    def own_gains(self, M: Float[Array, " q"]) -> np.ndarray:
+        """The spectrum of A^(-1/2) (Q o M) A^(-1/2), where A has not vanished."""
+        integrated = np.asarray(self.Q * unpack(M, len(self.factor)))
+        F = np.asarray(self.g.factor)
+        inverse = np.linalg.pinv(F[:, np.any(F != 0, axis=0)])
+        return np.linalg.eigvalsh(inverse @ integrated @ inverse.T)
+
+    @property
+    def iterations(self) -> int:
+        """Power iterations."""
+        return int(self.perron.iterations)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the power iteration's stopping rule was met."""
+        return bool(self.perron.converged)
+
+    def complaint(self) -> str | None:
+        """That the power iteration gave up, before anything else."""
+        if self.converged or not self.finite:
+            return super().complaint()
+        return (
+            f"The power iteration for the Perron vector has not converged after {self.iterations} steps: the last"
+            f" one still changed it by {float(self.residual):.2g}. Raise max_iterations; a process that hardly mixes,"
+            " or near-duplicate functions, are the usual causes."
+        )

@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 from sosmarkov.core import checks
 from sosmarkov.data.dataset import Data
 from sosmarkov.factor.couplings import Bumps, Features, Network, Phases
-from sosmarkov.factor.couplings.driven import OVERLAP
+from sosmarkov.factor.couplings.features import OVERLAP
 
 KINDS = ("bumps", "network")
 _HIDDEN = 16

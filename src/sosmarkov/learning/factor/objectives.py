@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov.core.numerics import Signed, unpack_coefficients
+from sosmarkov.core.numerics import Signed
+from sosmarkov.factor.background import Background
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings import Coupling, Driven
-from sosmarkov.factor.couplings.base import mix_last
 from sosmarkov.factor.driven import DrivenTransition
-from sosmarkov.factor.forms import Form, LinearForm, SquaredForm, overlap_table
+from sosmarkov.factor.forms import Form, overlap_table
 from sosmarkov.factor.transition import Dynamics, Transition
 
 # Width of the background functions on R^d, in standard deviations of the data.
@@ -80,22 +80,16 @@ class Start(NamedTuple):
 def realise_start(start: Start) -> Form:
     """The initial form h_0 with its background."""
     g, basis, factor, share = start
-    if factor.ndim == 1:
-        factor = jnp.exp(factor)
+    own = g.free(basis, factor)
     if share == 0:
-        return normalised(g, _form(basis, factor))
+        return normalised(g, own)
     # The broad function has no part in what is trained.
-    padded = jnp.concatenate([factor, jnp.zeros((1, *factor.shape[1:]))])
-    own = normalised(g, _form(basis.with_broad(BROAD), padded))
-    return mix_last(own, share, 1.0 / (g.coefficients @ overlap_table(g, own)[:, -1]))
-
-
-def _form(basis: Basis, coefficients: Array) -> Form:
-    return SquaredForm(basis, coefficients) if coefficients.ndim == 2 else LinearForm(basis, coefficients)
+    own = normalised(g, own.padded(basis.with_broad(BROAD)))
+    return Background(share, g.coefficients @ overlap_table(g, own)[:, -1]).form(own)
 
 
 def normalised(g: Form, h: Form) -> Form:
-    """H scaled so that int g h = 1."""
+    """h scaled so that int g h = 1."""
     return h.scale(-jnp.log(g.coefficients @ overlap_table(g, h) @ h.coefficients))
 
 
@@ -135,11 +129,10 @@ def _log_product(g: Form, h: Form, y: Float[Array, "b d"]) -> Float[Array, " b"]
     return jax.vmap(lambda y: g.log_value(y) + h.log_value(y))(y)
 
 
-def log_form(order: int, C: Float[Array, " q"], f: Signed) -> Float[Array, ""]:
-    """Log of the form with these coefficients from the values of its functions, without a factor of C."""
+def log_form(g: Form, C: Float[Array, " q"], f: Signed) -> Float[Array, ""]:
+    """Log of the form of g's kind with these coefficients from the values of its functions."""
     values, log_scale = f.scaled()
-    value = values @ C if order == 1 else values @ unpack_coefficients(C, values.size) @ values
-    return jnp.log(value) + order * log_scale
+    return jnp.log(g.values(C, values[None])[0]) + g.order * log_scale
 
 
 def _coefficients(
@@ -179,12 +172,12 @@ def belief_log_probs(
 
     # All states at once: inside the scan the same work would be done in as many small pieces.
     f, log_scale, log_g, inside = jax.vmap(jax.vmap(features))(states[1:])
-    if isinstance(g, SquaredForm):
-        # The belief's form as it is: a factor of C a step would cost more than all the rest.
-        matrices = jnp.vectorize(lambda C: unpack_coefficients(C, psi.size), signature="(q)->(n,n)")(coefficients)
-        h = jnp.sum((f @ matrices) * f, axis=2) if inputs is None else jnp.einsum("tbi,btij,tbj->tb", f, matrices, f)
-    else:
-        h = jnp.einsum("tbn,tn->tb", f, coefficients)
+    # Many states a step, or one of each trajectory, whose belief is its own.
+    h = (
+        g.values(coefficients, f)
+        if inputs is None
+        else g.values(jnp.swapaxes(coefficients, 0, 1), f[:, :, None])[..., 0]
+    )
     later = jnp.where(inside, log_g + jnp.log(h) + g.order * log_scale, -jnp.inf)
     return jnp.swapaxes(jnp.concatenate([at_start[None], later]), 0, 1)
 

@@ -127,7 +127,7 @@ def _priors(transition: Dynamics, start: Form, predicted: Array, states: Array) 
     log_g, psi = transition.g.log_value_inside, transition.psi
 
     def later(C: Array, y: Array) -> Array:
-        return log_g(y) + log_form(transition.g.order, C, psi.evaluate(y))
+        return log_g(y) + log_form(transition.g, C, psi.evaluate(y))
 
     return jnp.append(log_g(states[0]) + start.log_value(states[0]), jax.vmap(later)(predicted, states[1:]))
 
