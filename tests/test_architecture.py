@@ -32,7 +32,7 @@ ROOMS = [
 
 # Inside a room the order is a table too.
 INSIDE = {
-    "core": ["checks", "programs", "files", "precision", "numerics", "perron", "special"],
+    "core": ["checks", "programs", "files", "stored", "tree", "saving", "precision", "numerics", "perron", "special"],
     "contracts": ["belief", "known", "mixture"],
     "factor": ["bases", "forms", "sampling", "couplings", "transition", "driven", "integrals", "beliefs"],
 }

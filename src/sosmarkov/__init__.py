@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sosmarkov.contracts.belief import Belief, Estimate, EstimateWarning
     from sosmarkov.contracts.known import KnownState
     from sosmarkov.contracts.mixture import MixtureBelief
+    from sosmarkov.core.saving import save
     from sosmarkov.data.history import History
     from sosmarkov.data.stream import open_trajectories
     from sosmarkov.estimator import MarkovEstimator
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from sosmarkov.inference.propagate import Beliefs, BeliefSequence
     from sosmarkov.inference.smooth import SmoothResult
     from sosmarkov.inference.trajectories import ChapmanKolmogorov
-    from sosmarkov.io.model import load, save
+    from sosmarkov.io.model import load
     from sosmarkov.learning.fit import fit
     from sosmarkov.learning.loop import TrainingError
     from sosmarkov.learning.tune import Tuned, tune
@@ -89,7 +90,8 @@ _ROOMS = {
     "process.ensemble": ("Ensemble",),
     "estimator": ("MarkovEstimator",),
     "factor.forms": ("LinearForm", "PlainConditional", "SquaredForm"),
-    "io.model": ("load", "save"),
+    "core.saving": ("save",),
+    "io.model": ("load",),
     "learning.fit": ("fit",),
     "data.history": ("History",),
     "learning.loop": ("TrainingError",),

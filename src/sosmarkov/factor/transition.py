@@ -15,6 +15,7 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import unpack_coefficients
+from sosmarkov.core.stored import stored
 from sosmarkov.factor import sampling
 from sosmarkov.factor.bases import Basis, require_compatible
 from sosmarkov.factor.couplings import Coupling, Features, Kernel, PairedKernel
@@ -84,6 +85,7 @@ class Dynamics(eqx.Module):
         return SquaredForm(basis, matrix=unpack_coefficients(coefficients, basis.size))
 
 
+@stored("phi", "psi", "coupling", "transform", derived=("overlap", "kernel"))
 class Transition(Dynamics):
     """A normalised conditional density, in data space.
 

@@ -20,8 +20,10 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import pack, unpack, whitener
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases import Basis, FullGaussianBasis
 from sosmarkov.factor.couplings import KrausKernel
+from sosmarkov.factor.couplings.base import require_share
 from sosmarkov.factor.transition import Transition
 from sosmarkov.spaces.transforms import Identity, Transform
 
@@ -37,6 +39,7 @@ class Emitted(NamedTuple):
     log_scale: Float[Array, ""]
 
 
+@stored("zeta", "transform", "background", derived=("root",), check=lambda sensor: require_share(sensor.background))
 class LearnedSensor(eqx.Module):
     """Readings o of a process whose transition was learned together with them.
 

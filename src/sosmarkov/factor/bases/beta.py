@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.special import log_beta, log_beta_between, log_one_minus
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases.parametrise import LEAST_EXPONENT, above, unbounded, with_row
 from sosmarkov.factor.bases.product import ProductBasis, positive
 
@@ -25,6 +26,7 @@ class BetaTheta(NamedTuple):
     right: Array
 
 
+@stored()
 class BetaBasis(ProductBasis):
     """Products of Beta-PDFs.
 

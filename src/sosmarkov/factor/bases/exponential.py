@@ -14,11 +14,13 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.special import log_sinhc
-from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends
+from sosmarkov.core.stored import stored
+from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends, sound_ends
 from sosmarkov.factor.bases.parametrise import with_row
 from sosmarkov.factor.bases.product import log_and_sign, positive, shifted_moment
 
 
+@stored("rate", "ends", check=sound_ends)
 class ExponentialBasis(IntervalBasis):
     """Exponential functions on an interval per coordinate.
 

@@ -11,9 +11,10 @@ from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases.base import Basis, Terms
 from sosmarkov.factor.bases.exponential import ExponentialBasis
-from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends
+from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends, sound_ends
 from sosmarkov.factor.bases.parametrise import with_row
 from sosmarkov.factor.bases.product import log_and_sign, shifted_moment
 
@@ -25,6 +26,7 @@ class FourierTheta(NamedTuple):
     phase: Array
 
 
+@stored("frequency", "phase", "ends", check=sound_ends)
 class FourierBasis(IntervalBasis):
     """Cosines of any frequency and phase (a sine is a cosine of phase -pi/2, a constant has frequency 0).
 

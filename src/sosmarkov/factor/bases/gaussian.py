@@ -14,6 +14,7 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.special import log_normal_between
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases.parametrise import with_row
 from sosmarkov.factor.bases.product import ProductBasis, log_and_sign, positive, shifted_moment
 
@@ -30,6 +31,7 @@ class GaussianTheta(NamedTuple):
     offset: Array
 
 
+@stored()
 class GaussianBasis(ProductBasis):
     """Axis-aligned Gaussian kernels.
 

@@ -15,12 +15,14 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Quadrature, Signed, whitener
 from sosmarkov.core.special import log_normal_between
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases.base import Basis, Terms
 from sosmarkov.factor.bases.full_table import FullTheta, inverse, log_pair_table, marginal_products
 from sosmarkov.factor.bases.gaussian import GaussianBasis
 from sosmarkov.factor.bases.parametrise import with_row
 
 
+@stored()
 class FullGaussianBasis(Basis):
     """Gaussian kernels, each with its own covariance matrix.
 

@@ -12,12 +12,19 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import require, stored
 from sosmarkov.factor.bases.exponential import exponential_log_integral, sample_exponential
-from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends
+from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends, sound_ends
 from sosmarkov.factor.bases.parametrise import LEAST_EXPONENT, above, unbounded, with_row
 from sosmarkov.factor.bases.product import positive
 
 
+def _sound(basis: MonomialBasis) -> None:
+    sound_ends(basis)
+    require(min(basis.ends[0]) >= 0, "monomials on an interval from zero upward")
+
+
+@stored("raw_exponent", "ends", check=_sound)
 class MonomialBasis(IntervalBasis):
     """Real-exponent monomials.
 

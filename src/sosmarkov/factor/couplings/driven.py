@@ -19,9 +19,10 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed, inverse_root_near_identity, pack, unpack, whitener
+from sosmarkov.core.stored import Fields, positive, require, stored
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.base import Kernel, raw_triangle, require_rank, require_share, triangle
-from sosmarkov.factor.couplings.kraus import Kraus
+from sosmarkov.factor.couplings.kraus import Kraus, sound
 from sosmarkov.factor.forms import SquaredForm
 
 # Width of a bump in distances to the next one: b(u) goes from one centre to the next without a plateau between them.
@@ -51,6 +52,7 @@ class Features(eqx.Module):
         """The weights under one input."""
 
 
+@stored(check=positive("width"))
 class Bumps(Features):
     """b_j(u) proportional to exp(-|(u - c_j) / width|^2 / 2), summing to one.
 
@@ -87,6 +89,27 @@ class Bumps(Features):
         return jax.nn.softmax(-0.5 * jnp.sum(((u - centres) / width) ** 2, axis=1))
 
 
+def _network(fields: Fields) -> Network:
+    """A network with one hidden layer: its structure from the constructor, its numbers from the file."""
+    (first, first_bias), (last, last_bias) = fields["layers"]
+    require(first.ndim == last.ndim == 2, "matrices for the layers of a network")
+    (width, inputs), outputs = first.shape, last.shape[0]
+    require(fields["location"].shape == fields["scale"].shape == (inputs,), "a location and a scale for each input")
+    checks.require_positive(fields["scale"], "scale")
+    empty = eqx.filter_eval_shape(
+        lambda key: Network(np.zeros(inputs), np.ones(inputs), outputs + 1, width, key),
+        jax.ShapeDtypeStruct((2,), jnp.uint32),
+    )
+
+    def numbers(features: Network) -> list:
+        return [features.location, features.scale, *jax.tree.leaves(features.layers)]
+
+    given = [fields["location"], fields["scale"], first, first_bias, last, last_bias]
+    require([a.shape for a in numbers(empty)] == [a.shape for a in given], "layers that fit together in a network")
+    return eqx.tree_at(numbers, empty, given)
+
+
+@stored("location", "scale", "layers", make=_network)
 class Network(Features):
     """b(u) = (1, net((u - location) / scale)), a network with one hidden layer of tanh.
 
@@ -121,12 +144,18 @@ class Network(Features):
         """The network's outputs, and one."""
         return self.net.layers[-1].bias.shape[-1] + 1  # type: ignore[union-attr]
 
+    @property
+    def layers(self) -> tuple[tuple[Array, Array], ...]:
+        """Weights and bias of each layer."""
+        return tuple((layer.weight, layer.bias) for layer in self.net.layers)  # type: ignore[misc]
+
     def __call__(self, u: Float[Array, " e"]) -> Float[Array, " j"]:
         """The weights."""
         location, scale = lax.stop_gradient((self.location, self.scale))
         return jnp.concatenate([jnp.ones(1), self.net((u - location) / scale)])
 
 
+@stored(check=lambda features: Phases(features.steps, features.kernels))
 class Phases(Features):
     """The phase t mod period of a time t: a kernel of its own for each, or fewer that neighbouring phases share.
 
@@ -173,6 +202,12 @@ class Phases(Features):
         return jax.nn.softmax(-0.5 * (away / OVERLAP) ** 2)
 
 
+def _sound(coupling: Driven) -> None:
+    sound(coupling)
+    require(len(coupling.K) == coupling.features.count, "as many K as features")
+
+
+@stored(check=_sound)
 class Driven(eqx.Module):
     """Kraus couplings for every input: K(u) = sum_j b_j(u) K_j.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,11 +13,19 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed, inverse_root_near_identity, pack, unpack, whitener
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.base import Coupling, Kernel, raw_triangle, require_rank, require_share, triangle
 from sosmarkov.factor.forms import SquaredForm
 
 
+def sound(coupling: Any) -> None:
+    """Refuse a stored coupling, plain or driven, that no constructor would have made."""
+    require_share(coupling.background)
+    require_rank(*coupling.K.shape[-3:])
+
+
+@stored("K", "raw_factor", "background", check=sound)
 class Kraus(Coupling):
     """f = sum_r (phi(x)^T K_r psi(x'))^2 with K and A free.
 

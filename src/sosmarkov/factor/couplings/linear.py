@@ -12,11 +12,13 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.base import Coupling, Kernel, require_pairs, require_share
 from sosmarkov.factor.forms import LinearForm, require_nonnegative
 
 
+@stored("log_weights", "background", check=lambda coupling: require_share(coupling.background))
 class Linear(Coupling):
     """f = sum_i b_i phi_i(x) psi_i(x') over non-negative functions, g = a . phi, a > 0 free.
 

@@ -13,11 +13,18 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed, log_quadratic, pack, psd_factor, unpack
 from sosmarkov.core.perron import PerronResult, perron
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.base import Coupling, Kernel, raw_triangle, require_pairs, require_share, triangle
 from sosmarkov.factor.forms import SquaredForm
 
 
+def _sound(coupling: Paired) -> None:
+    require_share(coupling.background)
+    checks.count(coupling.max_iterations, "max_iterations", 1)
+
+
+@stored("raw_factor", "max_iterations", "background", check=_sound)
 class Paired(Coupling):
     """The paper's f = b^T Q b, b_i = phi_i(x) psi_i(x'), Q = L L^T > 0; A is Q's Perron vector.
 
