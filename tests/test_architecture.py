@@ -34,12 +34,24 @@ ROOMS = [
 INSIDE = {
     "core": ["checks", "programs", "files", "stored", "tree", "saving", "precision", "numerics", "perron", "special"],
     "contracts": ["belief", "known", "mixture"],
-    "factor": ["bases", "forms", "sampling", "couplings", "transition", "driven", "integrals", "beliefs"],
+    "factor": [
+        "bases",
+        "forms",
+        "sampling",
+        "starts",
+        "couplings",
+        "transition",
+        "driven",
+        "integrals",
+        "beliefs",
+        "register",
+    ],
 }
 
 # Within `bases`: shared code first, then one file a family.
 BASES = [
     "base",
+    "family",
     "product",
     "parametrise",
     "interval",

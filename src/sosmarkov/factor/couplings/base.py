@@ -22,6 +22,7 @@ from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.forms import Form, LinearForm, SquaredForm
+from sosmarkov.factor.starts import Wanted
 
 
 class Kernel(eqx.Module):
@@ -130,11 +131,29 @@ def require_share(background: float) -> float:
 
 
 class Coupling(eqx.Module):
-    """Free parameters of f (and, for Kraus, of g), and the background share (see `Kernel`)."""
+    """Free parameters of f (and, for Kraus, of g), and the background share (see `Kernel`).
+
+    Attributes:
+        name: What `fit` calls it.
+        order: Of the forms g and h: 1 for linear ones, 2 for squared ones.
+        ranked: Whether it has a rank.
+        takes_inputs: Whether it is the one under each input where there are any.
+        nonnegative: Whether it needs functions that are.
+        most: Beyond how many functions none ever helped, whatever the family; None: as the family says.
+    """
 
     name: ClassVar[str]
     order: ClassVar[int]
+    ranked: ClassVar[bool] = False
+    takes_inputs: ClassVar[bool] = False
+    nonnegative: ClassVar[bool] = False
+    most: ClassVar[int | None] = None
     background: eqx.AbstractVar[float]
+
+    @classmethod
+    @abstractmethod
+    def start(cls, wanted: Wanted, y: np.ndarray, y_next: np.ndarray) -> tuple[Basis, Basis, Coupling]:
+        """phi, psi and the coupling to begin training with, from pairs in model space, shape (N, d) each."""
 
     @abstractmethod
     def check(self, phi: Basis, psi: Basis) -> None:

@@ -24,6 +24,7 @@ from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.base import Kernel, raw_triangle, require_rank, require_share, triangle
 from sosmarkov.factor.couplings.kraus import Kraus, sound
 from sosmarkov.factor.forms import SquaredForm
+from sosmarkov.factor.starts import Wanted, kraus_parts
 
 # Width of a bump in distances to the next one: b(u) goes from one centre to the next without a plateau between them.
 OVERLAP = 0.7
@@ -50,6 +51,10 @@ class Features(eqx.Module):
     @abstractmethod
     def __call__(self, u: Float[Array, " e"]) -> Float[Array, " j"]:
         """The weights under one input."""
+
+    def shares(self, u: np.ndarray) -> np.ndarray:
+        """How much each K_j has to do with each pair at the start, from inputs (N, e): K_j is theirs, where known."""
+        return np.asarray(jax.jit(jax.vmap(self))(jnp.asarray(u)))
 
 
 @stored(check=positive("width"))
@@ -149,6 +154,10 @@ class Network(Features):
         """Weights and bias of each layer."""
         return tuple((layer.weight, layer.bias) for layer in self.net.layers)  # type: ignore[misc]
 
+    def shares(self, u: np.ndarray) -> np.ndarray:
+        """All pairs for the constant; weights of any sign say nothing of the others."""
+        return np.ones((len(u), 1))
+
     def __call__(self, u: Float[Array, " e"]) -> Float[Array, " j"]:
         """The weights."""
         location, scale = lax.stop_gradient((self.location, self.scale))
@@ -232,6 +241,17 @@ class Driven(eqx.Module):
         _, n, m, rank = self.K.shape
         require_rank(n, m, rank)
         self.raw_factor = raw_triangle(np.eye(n) if factor is None else factor, n, "factor")
+
+    @classmethod
+    def start(
+        cls, wanted: Wanted, y: np.ndarray, y_next: np.ndarray, features: Features, u: np.ndarray
+    ) -> tuple[Basis, Basis, Driven]:
+        """phi, psi and the couplings to begin with, from pairs and the inputs of each, shape (N, e)."""
+        phi, psi, K, factor = kraus_parts(wanted, y, y_next, features.shares(u))
+        if len(K) < features.count:
+            noise = np.random.default_rng(wanted.seed).normal(size=(features.count - len(K), *K.shape[1:]))
+            K = np.concatenate([K, 0.1 * np.sqrt(np.mean(K**2)) * noise])
+        return phi, psi, cls(features, K, factor, background=wanted.background)
 
     @property
     def factor(self) -> Float[Array, "n n"]:

@@ -17,6 +17,7 @@ from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.base import Coupling, Kernel, raw_triangle, require_rank, require_share, triangle
 from sosmarkov.factor.forms import SquaredForm
+from sosmarkov.factor.starts import Wanted, kraus_parts
 
 
 def sound(coupling: Any) -> None:
@@ -41,6 +42,8 @@ class Kraus(Coupling):
 
     name: ClassVar[str] = "kraus"
     order: ClassVar[int] = 2
+    ranked: ClassVar[bool] = True
+    takes_inputs: ClassVar[bool] = True
 
     K: Float[Array, "n m r"]
     raw_factor: Float[Array, "n n"]
@@ -52,6 +55,12 @@ class Kraus(Coupling):
         n, m, rank = self.K.shape
         require_rank(n, m, rank)
         self.raw_factor = raw_triangle(np.eye(n) if factor is None else factor, n, "factor")
+
+    @classmethod
+    def start(cls, wanted: Wanted, y: np.ndarray, y_next: np.ndarray) -> tuple[Basis, Basis, Kraus]:
+        """phi from all states, psi from the successors, K from the co-occurrence of their components."""
+        phi, psi, K, factor = kraus_parts(wanted, y, y_next, np.ones((len(y), 1)))
+        return phi, psi, cls(K[0], factor, background=wanted.background)
 
     @property
     def factor(self) -> Float[Array, "n n"]:

@@ -19,10 +19,8 @@ from sosmarkov.factor.couplings import Coupling, Driven
 from sosmarkov.factor.couplings.base import mix_last
 from sosmarkov.factor.driven import DrivenTransition
 from sosmarkov.factor.forms import Form, LinearForm, SquaredForm, overlap_table
+from sosmarkov.factor.starts import BROAD
 from sosmarkov.factor.transition import Dynamics, Transition
-
-# Width of the background functions on R^d, in standard deviations of the data.
-BROAD = 8.0
 
 
 class Parameters(NamedTuple):
