@@ -26,14 +26,16 @@ if TYPE_CHECKING:
         Basis,
         BetaBasis,
         ExponentialBasis,
+        Family,
         FourierBasis,
         FullGaussianBasis,
         GaussianBasis,
         MonomialBasis,
     )
-    from sosmarkov.factor.couplings import Bumps, Driven, Kraus, Linear, Network, Paired, Phases
+    from sosmarkov.factor.couplings import Bumps, Coupling, Driven, Kraus, Linear, Network, Paired, Phases
     from sosmarkov.factor.driven import DrivenTransition
     from sosmarkov.factor.forms import LinearForm, PlainConditional, SquaredForm
+    from sosmarkov.factor.register import register
     from sosmarkov.factor.transition import NormalisationWarning, Transition
     from sosmarkov.inference.filter import FilterResult
     from sosmarkov.inference.propagate import Beliefs, BeliefSequence
@@ -75,6 +77,7 @@ _ROOMS = {
         "Basis",
         "BetaBasis",
         "ExponentialBasis",
+        "Family",
         "FourierBasis",
         "FullGaussianBasis",
         "GaussianBasis",
@@ -83,7 +86,7 @@ _ROOMS = {
     "contracts.belief": ("Belief", "Estimate", "EstimateWarning"),
     "contracts.known": ("KnownState",),
     "contracts.mixture": ("MixtureBelief",),
-    "factor.couplings": ("Bumps", "Driven", "Kraus", "Linear", "Network", "Paired", "Phases"),
+    "factor.couplings": ("Bumps", "Coupling", "Driven", "Kraus", "Linear", "Network", "Paired", "Phases"),
     "process.check": ("CheckReport",),
     "factor.driven": ("DrivenTransition",),
     "sensors.joint": ("LearnedSensor",),
@@ -116,6 +119,7 @@ _ROOMS = {
     "process.process": ("MarkovProcess",),
     "sensors.known": ("FactorSensor", "GaussianSensor", "IntervalSensor", "LinearSensor", "MixtureSensor", "Sensor"),
     "spaces.transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
+    "factor.register": ("register",),
     "factor.transition": ("NormalisationWarning", "Transition"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
