@@ -31,14 +31,27 @@ ROOMS = [
 
 # Inside a room the order is a table too.
 INSIDE = {
-    "core": ["checks", "programs", "files", "precision", "numerics", "perron", "special"],
+    "core": ["checks", "programs", "files", "stored", "tree", "saving", "precision", "numerics", "perron", "special"],
     "contracts": ["belief", "known", "mixture"],
-    "factor": ["bases", "forms", "background", "sampling", "couplings", "transition", "driven", "integrals", "beliefs"],
+    "factor": [
+        "bases",
+        "forms",
+        "background",
+        "sampling",
+        "starts",
+        "couplings",
+        "transition",
+        "driven",
+        "integrals",
+        "beliefs",
+        "register",
+    ],
 }
 
 # Within `bases`: shared code first, then one file a family.
 BASES = [
     "base",
+    "family",
     "product",
     "parametrise",
     "interval",

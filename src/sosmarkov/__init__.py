@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sosmarkov.contracts.belief import Belief, Estimate, EstimateWarning
     from sosmarkov.contracts.known import KnownState
     from sosmarkov.contracts.mixture import MixtureBelief
+    from sosmarkov.core.saving import save
     from sosmarkov.data.history import History
     from sosmarkov.data.stream import open_trajectories
     from sosmarkov.estimator import MarkovEstimator
@@ -25,20 +26,22 @@ if TYPE_CHECKING:
         Basis,
         BetaBasis,
         ExponentialBasis,
+        Family,
         FourierBasis,
         FullGaussianBasis,
         GaussianBasis,
         MonomialBasis,
     )
-    from sosmarkov.factor.couplings import Bumps, Driven, Kraus, Linear, Network, Paired, Phases
+    from sosmarkov.factor.couplings import Bumps, Coupling, Driven, Kraus, Linear, Network, Paired, Phases
     from sosmarkov.factor.driven import DrivenTransition
     from sosmarkov.factor.forms import LinearForm, PlainConditional, SquaredForm
+    from sosmarkov.factor.register import register
     from sosmarkov.factor.transition import NormalisationWarning, Transition
     from sosmarkov.inference.filter import FilterResult
     from sosmarkov.inference.propagate import Beliefs, BeliefSequence
     from sosmarkov.inference.smooth import SmoothResult
     from sosmarkov.inference.trajectories import ChapmanKolmogorov
-    from sosmarkov.io.model import load, save
+    from sosmarkov.io.model import load
     from sosmarkov.learning.fit import fit
     from sosmarkov.learning.loop import TrainingError
     from sosmarkov.learning.tune import Tuned, tune
@@ -74,6 +77,7 @@ _ROOMS = {
         "Basis",
         "BetaBasis",
         "ExponentialBasis",
+        "Family",
         "FourierBasis",
         "FullGaussianBasis",
         "GaussianBasis",
@@ -82,14 +86,15 @@ _ROOMS = {
     "contracts.belief": ("Belief", "Estimate", "EstimateWarning"),
     "contracts.known": ("KnownState",),
     "contracts.mixture": ("MixtureBelief",),
-    "factor.couplings": ("Bumps", "Driven", "Kraus", "Linear", "Network", "Paired", "Phases"),
+    "factor.couplings": ("Bumps", "Coupling", "Driven", "Kraus", "Linear", "Network", "Paired", "Phases"),
     "process.check": ("CheckReport",),
     "factor.driven": ("DrivenTransition",),
     "sensors.joint": ("LearnedSensor",),
     "process.ensemble": ("Ensemble",),
     "estimator": ("MarkovEstimator",),
     "factor.forms": ("LinearForm", "PlainConditional", "SquaredForm"),
-    "io.model": ("load", "save"),
+    "core.saving": ("save",),
+    "io.model": ("load",),
     "learning.fit": ("fit",),
     "data.history": ("History",),
     "learning.loop": ("TrainingError",),
@@ -114,6 +119,7 @@ _ROOMS = {
     "process.process": ("MarkovProcess",),
     "sensors.known": ("FactorSensor", "GaussianSensor", "IntervalSensor", "LinearSensor", "MixtureSensor", "Sensor"),
     "spaces.transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
+    "factor.register": ("register",),
     "factor.transition": ("NormalisationWarning", "Transition"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

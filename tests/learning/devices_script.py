@@ -11,16 +11,16 @@ def main(out: str, rank: int, processes: int, port: int) -> None:
     if processes > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"localhost:{port}", num_processes=processes, process_id=rank)
-    from sosmarkov.learning.factor.initialise import start_initial, start_transition
+    from sosmarkov.learning.factor.initialise import start_initial, start_transition, wanted_start
     from sosmarkov.learning.factor.objectives import Parameters, transition_loss
     from sosmarkov.learning.loop import Plan, stack, train
 
     rng = np.random.default_rng(0)
     y = rng.normal(size=(256, 1))
     y_next = 0.7 * y + 0.5 * rng.normal(size=(256, 1))
-    kind = {"basis": "gaussian", "coupling": "linear", "seed": 0}
-    parts = start_transition(y, y_next, size=4, rank=1, background=0.0, **kind)
-    parameters = Parameters(*parts, *start_initial(y, size=2, **kind))
+    wanted = wanted_start("gaussian", "linear", 4)
+    parts = start_transition(y, y_next, wanted, "linear")
+    parameters = Parameters(*parts, *start_initial(y, wanted._replace(size=2), "linear"))
     data = y, y_next, np.ones(256)
     plan = Plan("transitions", 20, 64, 1e-2, 1000, 0)
     found, history = train(stack([parameters]), transition_loss, data, data, plan)

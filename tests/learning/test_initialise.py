@@ -1,5 +1,7 @@
 """Starts: every family with every coupling begins near the data, and training goes down from there."""
 
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,8 +12,11 @@ from scipy.special import ndtr
 
 import oracles
 import sosmarkov as sm
-from sosmarkov.learning.factor.initialise import COUPLINGS, FAMILIES, model_space, start_initial, start_transition
-from sosmarkov.learning.factor.mixtures import Mixture, fit_halves, fit_mixture, local_basis, project, spread_basis
+from sosmarkov.factor.bases import FAMILIES
+from sosmarkov.factor.couplings import COUPLINGS
+from sosmarkov.factor.starts import Mixture, project
+from sosmarkov.learning.factor.initialise import model_space, start_initial, start_transition, wanted_start
+from sosmarkov.learning.factor.mixtures import fit_halves, fit_mixture
 from sosmarkov.learning.factor.objectives import Parameters, realise, transition_loss
 from tables import EXHAUSTIVE
 from tables import FAMILIES as TABLE
@@ -40,9 +45,9 @@ def pairs(family, d, count=200, seed=0):
 
 def start(family, coupling, d, background, size=4):
     y, y_next = pairs(family, d)
-    options = {"basis": family, "coupling": coupling, "seed": 0}
-    parts = start_transition(y, y_next, size=size, rank=2, background=background, **options)
-    return Parameters(*parts, *start_initial(y[:80], size=3, **options))
+    wanted = wanted_start(family, coupling, size, rank=2, background=background)
+    parts = start_transition(y, y_next, wanted, coupling)
+    return Parameters(*parts, *start_initial(y[:80], wanted._replace(size=3), coupling))
 
 
 @pytest.mark.parametrize(("family", "coupling"), COMBINATIONS)
@@ -96,9 +101,7 @@ def test_a_start_knows_which_cluster_follows_which(coupling):
     side = rng.random(600) < 0.5
     after = side ^ (rng.random(600) < 0.2)
     y, y_next = (4.0 * (s - 0.5)[:, None] + 0.3 * rng.normal(size=(600, 1)) for s in (side, after))
-    found = start_transition(
-        y, y_next, basis="gaussian", coupling=coupling, size=4, rank=1, background=0.0, seed=0
-    )  # fmt: skip
+    found = start_transition(y, y_next, wanted_start("gaussian", coupling, 4), coupling)
     log_p = sm.Transition(*found).log_prob(np.array([[[-2.0], [2.0]]]), np.array([[[-2.0]], [[2.0]]]))
     odds = np.array([float(log_p[0, 1] - log_p[0, 0]), float(log_p[1, 0] - log_p[1, 1])])
     np.testing.assert_allclose(odds, np.log(0.25), atol=0.5)
@@ -119,7 +122,7 @@ def test_powers_of_local_functions_have_the_moments_of_their_components(family, 
     means, variances = np.array([[0.3], [0.5], [0.8]]), np.array([[0.01], [0.02], [0.005]])
     if family == "monomial":
         means = means + np.array([[0.2], [0.1], [0.0]])  # an exponent above -1/5 has a mean of 4/9 at least
-    basis = local_basis(family, Mixture(np.ones(3) / 3, means, variances), power)
+    basis = FAMILIES[family].local(means, variances, power)
     nodes, weights = oracles.gauss_legendre(-2.0, 3.0, 40) if family == "gaussian" else oracles.tanh_sinh(0.0, 1.0, 600)
     values = TABLE[family].function(basis, nodes[:, None]) ** power
     for i in range(3):
@@ -131,7 +134,7 @@ def test_powers_of_local_functions_have_the_moments_of_their_components(family, 
 
 def test_full_local_functions_square_to_their_components():
     covariance = np.array([[[0.5, 0.2], [0.2, 0.3]]])
-    basis = local_basis("gaussian-full", Mixture(np.ones(1), np.zeros((1, 2)), covariance), 2)
+    basis = FAMILIES["gaussian-full"].local(np.zeros((1, 2)), covariance, 2)
     y = np.array([[0.4, -0.7]])
     expected = np.exp(-0.5 * np.einsum("i,ij,j->", y[0], np.linalg.inv(covariance[0]), y[0]))
     assert TABLE["gaussian-full"].function(basis, y)[0, 0] ** 2 == pytest.approx(expected, rel=1e-12)
@@ -142,7 +145,7 @@ def test_full_local_functions_square_to_their_components():
 def test_spread_functions_differ_and_begin_with_the_constant_when_asked(family, d):
     nodes, weights = oracles.tensor(*oracles.gauss_legendre(0.0, 1.0, 8), d)
     for constant in (True, False):
-        values = TABLE[family].function(spread_basis(family, 6, d, constant), nodes)
+        values = TABLE[family].function(FAMILIES[family].spread(6, d, constant), nodes)
         assert (np.ptp(values[:, 0]) < 1e-12) == constant
         gram = values.T @ (weights[:, None] * values)
         scale = 1.0 / np.sqrt(np.diag(gram))
@@ -151,7 +154,7 @@ def test_spread_functions_differ_and_begin_with_the_constant_when_asked(family, 
 
 def test_projection_finds_the_roots_of_components():
     mixture = Mixture(np.array([0.5, 0.5]), np.array([[0.3], [0.7]]), np.array([[0.02], [0.03]]))
-    basis = spread_basis("fourier", 8, 1, True)
+    basis = FAMILIES["fourier"].spread(8, 1, True)
     B = project(basis, mixture, np.random.default_rng(0).random((500, 1)), 0)
     y = np.linspace(0.05, 0.95, 91)[:, None]
     values = TABLE["fourier"].function(basis, y)
@@ -199,20 +202,22 @@ def test_a_family_without_a_broad_function_says_so():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("asked", "message"),
     [
-        ({"basis": "wavelet", "coupling": "kraus"}, "got 'wavelet'"),
-        ({"basis": "beta", "coupling": "loose"}, "got 'loose'"),
-        ({"basis": "fourier", "coupling": "linear"}, "takes both signs"),
+        (("wavelet", "kraus"), "got 'wavelet'"),
+        (("gausian", "kraus"), "got 'gausian'. Did you mean 'gaussian'?"),
+        (("beta", "loose"), "got 'loose'"),
+        (("beta", "krauss"), "got 'krauss'. Did you mean 'kraus'?"),
+        (("fourier", "linear"), "takes both signs. Use coupling 'kraus' or 'paired'."),
     ],
 )
-def test_unknown_starts_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        start_initial(np.zeros((4, 1)), size=1, seed=0, **options)
+def test_unknown_starts_are_refused(asked, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        wanted_start(*asked, 1)
 
 
 def test_a_known_initial_state_makes_a_narrow_start():
-    basis, factor = start_initial(np.full((40, 1), 0.3), basis="gaussian", coupling="kraus", size=1, seed=0)
+    basis, factor = start_initial(np.full((40, 1), 0.3), wanted_start("gaussian", "kraus", 1))
     assert float(jnp.exp(basis.log_std[0, 0])) < 1e-3
     assert np.all(np.isfinite(factor))
 

@@ -20,7 +20,7 @@ from sosmarkov.learning.factor.barrier import (
     eigenvector,
     finish,
 )
-from sosmarkov.learning.factor.initialise import start_transition
+from sosmarkov.learning.factor.initialise import start_transition, wanted_start
 from sosmarkov.learning.factor.objectives import (
     Parameters,
     Start,
@@ -196,7 +196,7 @@ def problem():
     x = rng.normal(size=(300, 2))
     x_next = 0.8 * x @ np.array([[0.8, -0.6], [0.6, 0.8]]) + 0.6 * rng.normal(size=x.shape)
     y, y_next = ndtr(x), ndtr(x_next)
-    parts = start_transition(y, y_next, basis="beta", coupling="paired", size=5, rank=1, background=0.0, seed=0)
+    parts = start_transition(y, y_next, wanted_start("beta", "paired", 5), "paired")
     return parts, (jnp.asarray(y), jnp.asarray(y_next), jnp.ones(300))
 
 

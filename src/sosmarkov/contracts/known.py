@@ -12,8 +12,10 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import stored
 
 
+@stored()
 class KnownState(Belief):
     """A state known exactly: all mass at one point, no density.
 

@@ -13,8 +13,15 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import require, stored
 
 
+def _sound(belief: MixtureBelief) -> None:
+    MixtureBelief(belief.members, belief.weights)
+    require(abs(float(np.sum(belief.weights)) - 1.0) < 1e-9, "weights that sum to one in a mixture")
+
+
+@stored(check=_sound)
 class MixtureBelief(Belief):
     """p(x) = sum_m w_m p_m(x): normalised and non-negative, like each of its members.
 

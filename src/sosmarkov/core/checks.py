@@ -3,7 +3,8 @@
 Values are looked at with NumPy: JAX would compile a program for every shape it meets.
 """
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -84,6 +85,20 @@ def parameter(x: ArrayLike, name: str, shape: Sequence[int | None]) -> Array:
         raise ValueError(f"Expected {name} of shape ({wanted}), got {x.shape}.")
     require_finite(x, name)
     return x
+
+
+def one_of(value: object, known: Iterable[str], name: str) -> str:
+    """One of the known words, or a ValueError that guesses which one was meant."""
+    words = list(known)
+    if not isinstance(value, str) or value not in words:
+        raise ValueError(f"Expected {name} one of {', '.join(words)}, got {value!r}.{near(value, words)}")
+    return value
+
+
+def near(word: object, known: Iterable[str]) -> str:
+    """A guess at which of the known words was meant, as a sentence; empty where none is close."""
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def count(value: object, name: str, least: int = 0) -> int:

@@ -10,7 +10,20 @@ from typing import Any
 import jax
 import numpy as np
 
+from sosmarkov.core.stored import require, stored
 
+
+def _sound_phase(phase: PhaseHistory) -> None:
+    rows, members = len(phase.steps), len(phase.best_step)
+    curves = (phase.steps, phase.training, phase.held_out, phase.best_step)
+    shapes = [(rows,), (rows, members), (rows, members), (members,)]
+    require([np.shape(a) for a in curves] == shapes, "curves of one length in a history")
+    require(rows > 0 and members > 0, "curves that are not empty in a history")
+    whole = "whole numbers for steps and real numbers for losses in a history"
+    require([a.dtype.kind for a in curves] == ["i", "f", "f", "i"], whole)
+
+
+@stored(check=_sound_phase, infinite=True)
 @dataclass(frozen=True, eq=False)
 class PhaseHistory:
     """What one phase of training did. Arrays have one row per measurement, one column per member.
@@ -76,6 +89,12 @@ class PhaseHistory:
         return f"{self.name}: {found} ({self.seconds:.1f} s, ended by {self.stopped})"
 
 
+def require_history(model: Any) -> None:
+    """Refuse a stored model whose history is something else."""
+    require(model.history is None or isinstance(model.history, History), "a history of training, or none")
+
+
+@stored()
 @dataclass(frozen=True, eq=False)
 class History:
     """What training did: its choices, phases, figures and device.

@@ -18,6 +18,7 @@ from sosmarkov.contracts.belief import Belief, estimated_probability
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed, within
+from sosmarkov.core.stored import require, stored
 from sosmarkov.factor import integrals, sampling
 from sosmarkov.factor.bases import Basis, FullGaussianBasis, GaussianBasis, Terms, require_compatible
 from sosmarkov.factor.bases.full_sum import Sums, sum_at
@@ -135,6 +136,18 @@ class DensityBelief(Belief):
         return f"family {self.basis.family} under {type(self.transform).__name__}"
 
 
+def _sound(belief: ProductBelief) -> None:
+    require_compatible(("g's basis", belief.g.basis), ("h's basis", belief.h.basis))
+    require(type(belief.g) is type(belief.h), "two forms of one kind in a belief")
+    require(belief.transform.dim == belief.basis.dim, "a transform of as many coordinates as the belief has")
+    ends = [end for end in (belief.lower, belief.upper) if end is not None]
+    require(len(ends) != 1, "both ends of a belief's box, or none")
+    require(all(len(end) == belief.dim and not np.any(np.isnan(end)) for end in ends), "a box with an end a coordinate")
+    for leaf in jax.tree.leaves((belief.g, belief.h, belief.transform)):
+        checks.require_finite(leaf, "a belief")
+
+
+@stored("g", "h", "transform", "lower", "upper", check=_sound, infinite=True)
 class ProductBelief(DensityBelief):
     """p(x) = g(x) h(x), two forms over one family, on the domain or on a box in model space."""
 

@@ -14,6 +14,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings import Driven, Features
 from sosmarkov.factor.couplings.driven import PhaseTable, Totals
@@ -23,6 +24,7 @@ from sosmarkov.factor.transition import Dynamics, Transition, count_parameters, 
 from sosmarkov.spaces.transforms import Transform
 
 
+@stored("phi", "psi", "coupling", "transform", derived=("overlap", "shared", "some"))
 class DrivenTransition(Dynamics):
     """p(x' | x, u) = g(x') f_u(x, x') / g(x): one transition for every input, all with the same g.
 

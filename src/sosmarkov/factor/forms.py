@@ -20,6 +20,7 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Scaled, Signed, log_quadratic, pack, psd_factor, unpack, unpack_coefficients
+from sosmarkov.core.stored import require, stored
 from sosmarkov.factor.bases import Basis, GaussianBasis, Terms, require_compatible
 from sosmarkov.factor.bases.beta import BetaBasis
 
@@ -145,6 +146,11 @@ class Form(eqx.Module):
         return self.coefficients @ self.basis.overlap(self.terms, lower=lower, upper=upper)
 
 
+def _sound(form: SquaredForm) -> None:
+    require(len(form.matrix) == form.basis.size, "as many coefficients as functions in a form")
+
+
+@stored("basis", "matrix", "factor", check=_sound, read=Form.folded)
 class SquaredForm(Form):
     """f(y)^T C f(y) with C = F F^T positive semi-definite: a sum of squares.
 
@@ -254,6 +260,7 @@ def with_matrix(form: SquaredForm, matrix: Array, factor: Array) -> SquaredForm:
     return eqx.tree_at(lambda f: (f.matrix, f.factor), form, (matrix, factor))
 
 
+@stored("basis", "weights", check=lambda form: LinearForm(form.basis, form.weights), read=Form.folded)
 class LinearForm(Form):
     """c^T f(y) with c >= 0 over non-negative functions.
 

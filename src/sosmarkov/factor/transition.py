@@ -14,6 +14,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import stored
 from sosmarkov.factor import sampling
 from sosmarkov.factor.bases import Basis, require_compatible
 from sosmarkov.factor.couplings import Coupling, Features, Kernel
@@ -77,6 +78,7 @@ class Dynamics(eqx.Module):
         return self.g.with_coefficients(basis, coefficients)
 
 
+@stored("phi", "psi", "coupling", "transform", derived=("overlap", "kernel"))
 class Transition(Dynamics):
     """A normalised conditional density, in data space.
 

@@ -16,7 +16,7 @@ from sosmarkov.data.stream import Stream
 from sosmarkov.factor.forms import Form
 from sosmarkov.factor.transition import Dynamics
 from sosmarkov.learning.factor.barrier import BarrierParameters, barrier_loss, finish
-from sosmarkov.learning.factor.initialise import model_space, start_initial, start_transition
+from sosmarkov.learning.factor.initialise import model_space, start_initial, start_transition, wanted_start
 from sosmarkov.learning.factor.inputs import make_features
 from sosmarkov.learning.factor.mixtures import in_parallel, points_for
 from sosmarkov.learning.factor.objectives import (
@@ -177,22 +177,12 @@ def start_parameters(settings: Settings, training: Data, seed: int) -> Parameter
     """Where one member begins, from data in model space."""
     s = settings
     rows, first = (_rows(weight, s.size, seed) for weight in (training.weight, training.initial_weight))
-    kind = {"basis": s.basis, "coupling": s.coupling, "seed": seed}
+    wanted = wanted_start(s.basis, s.coupling, s.size, rank=s.rank, background=s.background, seed=seed)
     u = None if training.u is None else training.u[rows]
     features = None if u is None else make_features(s.features, u, seed)
-    return Parameters(
-        *start_transition(
-            training.x[rows],
-            training.x_next[rows],
-            size=s.size,
-            rank=s.rank,
-            background=s.background,
-            features=features,
-            u=u,
-            **kind,
-        ),
-        *start_initial(training.initial[first], size=min(s.size, _STARTS), **kind),
-    )
+    begun = start_transition(training.x[rows], training.x_next[rows], wanted, s.coupling, features, u)
+    few = wanted._replace(size=min(s.size, _STARTS))
+    return Parameters(*begun, *start_initial(training.initial[first], few, s.coupling))
 
 
 def realised(parameters: Parameters, transform: Transform) -> tuple[Dynamics, Form]:

@@ -7,17 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sosmarkov.core import checks
+from sosmarkov.core.checks import one_of
 from sosmarkov.data.dataset import Data
-from sosmarkov.factor.bases import Basis
-from sosmarkov.factor.couplings import Features
+from sosmarkov.factor.bases import FAMILIES, Basis
+from sosmarkov.factor.couplings import COUPLINGS, Features
 from sosmarkov.learning.factor.inputs import settle_features
 
-BASES = ("gaussian", "gaussian-full", "beta", "exponential", "monomial", "fourier")
-COUPLINGS = ("kraus", "paired", "linear")
 OBJECTIVES = ("transitions", "beliefs", "barrier")
 # Trajectories longer than this are learned by their transitions, and by their beliefs up to here.
 _LONGEST = 50
-# Up to so many coordinates a laptop trains a process in a minute or two, and that is what sizes are chosen for.
+# Up to so many coordinates a laptop trains a process in a minute or two.
 _FEW = 4
 # Steps ahead that beliefs are trained for where pairs do not say how long trajectories are.
 _AHEAD = 10
@@ -58,7 +57,7 @@ class Settings(NamedTuple):
     def chosen(self) -> dict[str, Any]:
         """What a reader of the history wants to know."""
         names = ["basis", "coupling", "size", "objective", "steps", "background", "seed"]
-        names += ["rank"] if self.coupling == "kraus" else []
+        names += ["rank"] if COUPLINGS[self.coupling].ranked else []
         names += ["transition_weight", "horizon"] if self.objective == "beliefs" else []
         names += ["members"] if self.members > 1 else []
         names += ["features"] if self.features is not None else []
@@ -72,11 +71,11 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
     basis, coupling = given["basis"], given["coupling"]
     if basis is None:
         basis = "beta" if given["transform"] == "gaussian_cdf" else "gaussian" if data.dim == 1 else "gaussian-full"
-    _one_of(coupling, COUPLINGS, "coupling")
+    one_of(coupling, COUPLINGS, "coupling")
     if isinstance(basis, Basis):
         size = _given_size(basis, data, given["size"])
     else:
-        _one_of(basis, BASES, "basis")
+        one_of(basis, FAMILIES, "basis")
         size = given["size"] if given["size"] is not None else _size(data, basis, coupling, given["sensor_size"])
     size = checks.count(size, "size", least=1)
     # Under inputs there is a K for each feature: the rank need not be as high.
@@ -116,15 +115,7 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
 
 def _size(data: Data, basis: str, coupling: str, sensor_size: int | None) -> int:
     """As many functions as the data can carry: about forty pairs each, and no more than ever helped."""
-    if coupling == "linear":
-        most = 100
-    elif basis == "gaussian":
-        most = 36
-    elif basis == "gaussian-full":
-        few = 20 if data.dim <= 2 else 18
-        most = few if data.dim <= _FEW else 24 if len(data.x) < 40_000 else 32
-    else:
-        most = 25
+    most = COUPLINGS[coupling].most or FAMILIES[basis].most(data.dim, len(data.x))
     # Kernels are made for every trajectory and step.
     most = most if data.u is None and sensor_size is None else min(most, 20)
     return int(np.clip(len(data.x) // 40, 4, most))
@@ -149,19 +140,13 @@ def _objective(objective: str | float | None) -> tuple[str, float]:
         if not 0 <= objective < np.inf:
             raise ValueError(f"Expected a finite weight >= 0 as objective, got {objective}.")
         return "beliefs", float(objective)
-    _one_of(objective, OBJECTIVES, "objective (or a weight >= 0)")
-    return str(objective), 0.0
+    return one_of(objective, OBJECTIVES, "objective (or a weight >= 0)"), 0.0
 
 
 def _background(share: float) -> float:
     if not 0 <= share < 1:
         raise ValueError(f"Expected background as a share from 0 to below 1, got {share}.")
     return float(share)
-
-
-def _one_of(value: Any, known: tuple[str, ...], name: str) -> None:
-    if value not in known:
-        raise ValueError(f"Expected {name} one of {', '.join(known)}, got {value!r}.")
 
 
 def _between(value: float, name: str, low: float, high: float) -> float:

@@ -6,6 +6,8 @@ import os
 from typing import Any, NamedTuple
 
 from sosmarkov.core import checks
+from sosmarkov.factor.bases import FAMILIES
+from sosmarkov.factor.couplings import COUPLINGS
 from sosmarkov.learning.fit import fit
 from sosmarkov.learning.loop import TrainingError
 from sosmarkov.process.ensemble import Ensemble
@@ -106,10 +108,12 @@ def suggest(trial: Any, fixed: dict[str, Any]) -> dict[str, Any]:
     """Options for one trial: what is fixed is left alone."""
     options: dict[str, Any] = {}
     if "basis" not in fixed and "transform" not in fixed:
-        options["basis"] = trial.suggest_categorical("basis", ["gaussian", "gaussian-full"])
+        options["basis"] = trial.suggest_categorical(
+            "basis", [one.name for one in FAMILIES.values() if one.space == "standardize"]
+        )
     if "size" not in fixed:
         options["size"] = trial.suggest_int("size", 8, 64, log=True)
-    if "rank" not in fixed and fixed.get("coupling", "kraus") == "kraus":
+    if "rank" not in fixed and COUPLINGS[fixed.get("coupling", "kraus")].ranked:
         share = trial.suggest_float("rank_share", 0.25, 1.0)
         options["rank"] = max(2, round(share * fixed.get("size", options.get("size", 16))))
     if "learning_rate" not in fixed:

@@ -15,12 +15,24 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Scaled, Signed, pack
+from sosmarkov.core.stored import require, stored
 from sosmarkov.factor.background import Background, require_share
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.base import raw_triangle, triangle
 from sosmarkov.factor.couplings.operators import Operators, whitened
 
 
+def _sound(conditional: Conditional) -> None:
+    require_share(conditional.background)
+    sizes, shape = conditional.sizes, conditional.K.shape
+    require(len(conditional.parents) == len(sizes), "one basis for each parent")
+    require(shape[:-1] == (*sizes, conditional.psi.size), "a K that fits the bases of a conditional")
+    require(shape[-2] * shape[-1] >= math.prod(sizes), "a rank with which a conditional can be normalised")
+    factors = [factor.shape for factor in conditional.raw_factors]
+    require(factors == [(n, n) for n in sizes], "one square factor for each parent")
+
+
+@stored(check=_sound)
 class Conditional(eqx.Module):
     """The free parameters of p(x | parents) = G(x) f(parents, x) / prod_j g_j(x_j).
 

@@ -14,6 +14,8 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.saving import save
+from sosmarkov.core.stored import Fields, require, stored
 from sosmarkov.data.history import History
 from sosmarkov.networks.belief import NetworkBelief
 from sosmarkov.networks.conditional import Conditional
@@ -56,6 +58,14 @@ class NetworkReport(NamedTuple):
         ])  # fmt: skip
 
 
+def _made(fields: Fields) -> BayesianNetwork:
+    names = fields["names"]
+    require(len(set(names)) == len(names), "different names for the blocks of a network")
+    conditionals = dict(zip(names, fields["conditionals"], strict=True))
+    return BayesianNetwork(conditionals, dict(zip(names, fields["transforms"], strict=True)))
+
+
+@stored("names", "conditionals", "transforms", "history", derived=("model",), make=_made, model="network")
 class BayesianNetwork(eqx.Module):
     """p(x_1, ..., x_B) = prod_i p(x_i | parents of i) over named blocks of coordinates.
 
@@ -161,9 +171,6 @@ class BayesianNetwork(eqx.Module):
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the network to one file, which `sosmarkov.load` reads."""
-        # The public verb: the room of files is below this one.
-        from sosmarkov import save
-
         save(self, path)
 
     def check(self) -> NetworkReport:

@@ -10,10 +10,10 @@ from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.bases.gaussian import local
 from sosmarkov.factor.couplings.base import raw_triangle, triangle
-from sosmarkov.learning.factor.initialise import density_at, padded
-from sosmarkov.learning.factor.mixtures import Mixture, fit_mixture, in_parallel, local_basis
-from sosmarkov.learning.factor.objectives import BROAD
+from sosmarkov.factor.starts import BROAD, Mixture, density_at, padded
+from sosmarkov.learning.factor.mixtures import fit_mixture, in_parallel
 from sosmarkov.networks.conditional import Conditional
 from sosmarkov.networks.structure import Structure
 
@@ -111,8 +111,8 @@ def _start_one(
     # Weak random ties: for the broad functions, which have no others, and so that rows are independent.
     K = K + 0.01 * np.sqrt(np.mean(K**2)) * rng.normal(size=K.shape)
     raw = tuple(raw_triangle(factor, len(factor), "factor") for factor in factors)
-    phi = tuple(local_basis("gaussian", parent, 2) for parent in parents)
-    return Free(local_basis("gaussian", own, 2), phi, jnp.asarray(K), raw)
+    psi, *phi = (local(one.means, one.covariances, 2) for one in (own, *parents))
+    return Free(psi, tuple(phi), jnp.asarray(K), raw)
 
 
 def _conditional_shares(

@@ -10,9 +10,13 @@ import equinox as eqx
 
 from sosmarkov.contracts.mixture import MixtureBelief
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.saving import save
+from sosmarkov.core.stored import stored
+from sosmarkov.data.history import require_history
 from sosmarkov.process.process import MarkovProcess
 
 
+@stored(make=lambda fields: Ensemble(**fields), check=require_history, model="ensemble")
 class Ensemble(eqx.Module, Sequence[MarkovProcess]):
     """Processes trained at once from different starts; a sequence of them.
 
@@ -64,9 +68,6 @@ class Ensemble(eqx.Module, Sequence[MarkovProcess]):
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the ensemble to one file, which `sosmarkov.load` reads."""
-        # The public verb: the room of files is below this one.
-        from sosmarkov import save
-
         save(self, path)
 
     @property

@@ -18,6 +18,9 @@ from sosmarkov.contracts.known import KnownState
 from sosmarkov.contracts.mixture import MixtureBelief
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.saving import save
+from sosmarkov.core.stored import stored
+from sosmarkov.data.history import require_history
 from sosmarkov.factor.beliefs import ProductBelief, initial_belief
 from sosmarkov.factor.driven import DrivenTransition, inputs_of, steps_of
 from sosmarkov.factor.forms import Form, same
@@ -39,6 +42,10 @@ from sosmarkov.spaces.transforms import Transform
 Start = Belief | Form | ArrayLike
 
 
+@stored(
+    "initial", "transition", "history", "sensor", "columns",
+    make=lambda fields: MarkovProcess(**fields), check=require_history, model="process",
+)  # fmt: skip
 class MarkovProcess(eqx.Module):
     """A Markov process in rational-factor form.
 
@@ -104,9 +111,6 @@ class MarkovProcess(eqx.Module):
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the process to one file, which `sosmarkov.load` reads."""
-        # The public verb: the room of files is below this one.
-        from sosmarkov import save
-
         save(self, path)
 
     def propagate(self, steps: int, *, initial: Start | None = None, inputs: ArrayLike | None = None) -> Beliefs:

@@ -19,7 +19,8 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import whitener
-from sosmarkov.factor.background import Background
+from sosmarkov.core.stored import stored
+from sosmarkov.factor.background import Background, require_share
 from sosmarkov.factor.bases import Basis, FullGaussianBasis
 from sosmarkov.factor.couplings.operators import Operators
 from sosmarkov.factor.forms import SquaredForm
@@ -38,6 +39,7 @@ class Emitted(NamedTuple):
     log_scale: Float[Array, ""]
 
 
+@stored("zeta", "transform", "background", derived=("root",), check=lambda sensor: require_share(sensor.background))
 class LearnedSensor(eqx.Module):
     """Readings o of a process whose transition was learned together with them.
 

@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import require, stored
 from sosmarkov.factor.bases import Basis, FullGaussianBasis, GaussianBasis, Terms
 from sosmarkov.factor.bases.full_table import FullTheta
 from sosmarkov.factor.bases.gaussian import GaussianTheta
@@ -110,6 +111,7 @@ def readings_in_rows(sensor: Any, observations: ArrayLike) -> Float[Array, "t ..
     return array
 
 
+@stored(check=lambda s: GaussianSensor(s.coordinates, s.std, gain=s.gain, offset=s.offset))
 class GaussianSensor(Sensor):
     """o_i = gain_i x_(c_i) + offset_i + noise, normal with standard deviation std_i, independent.
 
@@ -183,6 +185,7 @@ class GaussianSensor(Sensor):
         return Reading(term=Terms(theta, jnp.zeros(())))
 
 
+@stored(check=lambda sensor: LinearSensor(sensor.matrix, sensor.std, offset=sensor.offset))
 class LinearSensor(Sensor):
     """o = matrix x + offset + noise, normal with standard deviations std, independent: what `fit` learns.
 
@@ -237,6 +240,7 @@ class LinearSensor(Sensor):
         return Reading(term=Terms(FullTheta(rows.T @ rows, at, log_norm + left), jnp.zeros(())))
 
 
+@stored(make=lambda fields: IntervalSensor(**fields))
 class IntervalSensor(Sensor):
     """A reading says between which ends coordinates lie; an open end is infinite (a censored reading).
 
@@ -290,6 +294,12 @@ class IntervalSensor(Sensor):
         return Reading(lower=ends[0], upper=ends[1])
 
 
+def _sound_mixture(sensor: MixtureSensor) -> None:
+    MixtureSensor(sensor.sensors, sensor.weights)
+    require(abs(float(np.sum(sensor.weights)) - 1.0) < 1e-9, "weights that sum to one in a mixture")
+
+
+@stored(check=_sound_mixture)
 class MixtureSensor(Sensor):
     """p(o | x) = sum_j weight_j p_j(o | x): outliers, or several explanations of one reading.
 

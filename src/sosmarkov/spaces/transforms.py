@@ -18,6 +18,7 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Quadrature
+from sosmarkov.core.stored import positive, stored
 
 
 class Split(NamedTuple):
@@ -61,6 +62,7 @@ class Transform(eqx.Module):
         """
 
 
+@stored(check=lambda t: checks.count(t.length, "length", 1))
 class Identity(Transform):
     """y = x."""
 
@@ -123,6 +125,7 @@ class LocationScale(Transform):
         return type(self)(self.mean[where], self.std[where])
 
 
+@stored(check=positive("std"))
 class Standardize(LocationScale):
     """y = (x - mean) / std per coordinate.
 
@@ -150,6 +153,7 @@ class Standardize(LocationScale):
         return Split(jnp.diag(self.std), self.mean, None)
 
 
+@stored()
 class Affine(Transform):
     """y = matrix^{-1} (x - mean), that is x = mean + matrix y.
 
@@ -217,6 +221,7 @@ class Affine(Transform):
         return Split(self.matrix, self.mean, None)
 
 
+@stored(check=positive("std"))
 class GaussianCDF(LocationScale):
     """u = Phi((x - mean) / std) per coordinate: R^d to the unit box, the paper's choice.
 
@@ -261,6 +266,7 @@ class GaussianCDF(LocationScale):
 _NODES, _REACH = 256, 8.2
 
 
+@stored(make=lambda fields: Chain(**fields))
 class Chain(Transform):
     """Several transforms, applied first to last on the way to model space."""
 

@@ -14,6 +14,8 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.special import log_beta, log_beta_between, log_one_minus
+from sosmarkov.core.stored import stored
+from sosmarkov.factor.bases.family import Family, inner
 from sosmarkov.factor.bases.parametrise import LEAST_EXPONENT, above, unbounded, with_row
 from sosmarkov.factor.bases.product import ProductBasis, positive
 
@@ -25,6 +27,7 @@ class BetaTheta(NamedTuple):
     right: Array
 
 
+@stored()
 class BetaBasis(ProductBasis):
     """Products of Beta-PDFs.
 
@@ -135,3 +138,14 @@ class BetaBasis(ProductBasis):
     def power(self, theta: BetaTheta, exponent: float) -> BetaTheta:
         """Exponents scale."""
         return BetaTheta(exponent * theta.left, exponent * theta.right)
+
+
+def _local(means: np.ndarray, covariances: np.ndarray, power: int) -> BetaBasis:
+    """The Beta density of the same mean and variance, exponents divided by the power, none below zero."""
+    means = inner(means)
+    count = means * (1.0 - means) / covariances - 1.0
+    left, right = (np.maximum(side * count - 1.0, 0.0) / power for side in (means, 1.0 - means))
+    return BetaBasis(1.0 + left, 1.0 + right)
+
+
+FAMILY = Family(BetaBasis, "gaussian_cdf", local=_local)

@@ -8,17 +8,21 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.special import log_sinhc
-from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends
+from sosmarkov.core.stored import stored
+from sosmarkov.factor.bases.family import Family, inner, levels
+from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends, sound_ends
 from sosmarkov.factor.bases.parametrise import with_row
 from sosmarkov.factor.bases.product import log_and_sign, positive, shifted_moment
 
 
+@stored("rate", "ends", check=sound_ends)
 class ExponentialBasis(IntervalBasis):
     """Exponential functions on an interval per coordinate.
 
@@ -135,3 +139,30 @@ def _power_series(z: Array, power: int) -> Array:
     for j in range(start, start + 26, 2):
         total = total + 2.0 / (math.factorial(j) * (power + j + 1)) * z**j
     return total
+
+
+# Of a spread start, the sharpest function: of the order of the width of what it has to resolve.
+_STEEPEST_RATE = 12.0
+
+
+def _local(means: np.ndarray, covariances: np.ndarray, power: int) -> ExponentialBasis:
+    """The density of the family with the same mean: the rate of it, by bisection."""
+    del covariances
+    means = inner(means)
+    low, high = np.full_like(means, -200.0), np.full_like(means, 200.0)
+    for _ in range(50):
+        rate = 0.5 * (low + high)
+        flat = np.abs(rate) < 1e-6
+        safe = np.where(flat, 1.0, rate)
+        reached = np.where(flat, 0.5, -1.0 / np.expm1(-safe) - 1.0 / safe)
+        low, high = np.where(reached < means, rate, low), np.where(reached < means, high, rate)
+    return ExponentialBasis(0.5 * (low + high) / power, 0.0, 1.0)
+
+
+def _spread(size: int, dim: int, constant: bool) -> ExponentialBasis:
+    """Rates in arithmetic progression, every other function mirrored."""
+    side = np.where(np.arange(size) % 2 == 0, 1.0, -1.0)[:, None]
+    return ExponentialBasis(_STEEPEST_RATE * levels(size, dim, constant) * side, 0.0, 1.0)
+
+
+FAMILY = Family(ExponentialBasis, "gaussian_cdf", local=_local, spread=_spread)

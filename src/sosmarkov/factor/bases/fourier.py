@@ -6,14 +6,17 @@ from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases.base import Basis, Terms
 from sosmarkov.factor.bases.exponential import ExponentialBasis
-from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends
+from sosmarkov.factor.bases.family import Family, degrees
+from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends, sound_ends
 from sosmarkov.factor.bases.parametrise import with_row
 from sosmarkov.factor.bases.product import log_and_sign, shifted_moment
 
@@ -25,6 +28,7 @@ class FourierTheta(NamedTuple):
     phase: Array
 
 
+@stored("frequency", "phase", "ends", check=sound_ends)
 class FourierBasis(IntervalBasis):
     """Cosines of any frequency and phase (a sine is a cosine of phase -pi/2, a constant has frequency 0).
 
@@ -147,3 +151,12 @@ def sine_moment(z: Array, power: int) -> Array:
     safe, near = jnp.where(small, 2.0, z), jnp.where(small, z, 0.0)
     large = (power * cosine_moment(safe, power - 1) - jnp.cos(safe)) / safe
     return jnp.where(small, near * _series(near, 2, power + 2), large)
+
+
+def _spread(size: int, dim: int, constant: bool) -> FourierBasis:
+    """cos(pi k y), orthogonal and complete."""
+    k = degrees(size, dim, constant)
+    return FourierBasis(np.pi * k, np.zeros_like(k), 0.0, 1.0)
+
+
+FAMILY = Family(FourierBasis, "gaussian_cdf", spread=_spread)

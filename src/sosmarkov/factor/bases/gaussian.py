@@ -8,12 +8,15 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.special import log_normal_between
+from sosmarkov.core.stored import stored
+from sosmarkov.factor.bases.family import Family
 from sosmarkov.factor.bases.parametrise import with_row
 from sosmarkov.factor.bases.product import ProductBasis, log_and_sign, positive, shifted_moment
 
@@ -30,6 +33,7 @@ class GaussianTheta(NamedTuple):
     offset: Array
 
 
+@stored()
 class GaussianBasis(ProductBasis):
     """Axis-aligned Gaussian kernels.
 
@@ -149,3 +153,11 @@ def _truncated_moments(a: Array, b: Array, power: int) -> list[Array]:
         before = (j - 1) * found[j - 2] if j > 1 else 0.0
         found.append(before + a ** (j - 1) * at_a - b ** (j - 1) * at_b)
     return found
+
+
+def local(means: np.ndarray, covariances: np.ndarray, power: int) -> GaussianBasis:
+    """The variance times the power."""
+    return GaussianBasis(means, np.sqrt(power * covariances))
+
+
+FAMILY = Family(GaussianBasis, "standardize", local=local, most=lambda dim, pairs: 36)

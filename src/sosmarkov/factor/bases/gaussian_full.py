@@ -15,12 +15,15 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Quadrature, Signed, whitener
 from sosmarkov.core.special import log_normal_between
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases.base import Basis, Terms
+from sosmarkov.factor.bases.family import Family
 from sosmarkov.factor.bases.full_table import FullTheta, inverse, log_pair_table, marginal_products
 from sosmarkov.factor.bases.gaussian import GaussianBasis
 from sosmarkov.factor.bases.parametrise import with_row
 
 
+@stored()
 class FullGaussianBasis(Basis):
     """Gaussian kernels, each with its own covariance matrix.
 
@@ -295,3 +298,21 @@ _BOXLESS = (
 def _require_line(dim: int) -> None:
     if dim > 1:
         raise ValueError(_BOXLESS)
+
+
+def _local(means: np.ndarray, covariances: np.ndarray, power: int) -> FullGaussianBasis:
+    """The covariance times the power."""
+    return _made(jnp.asarray(means), jnp.asarray(power * covariances))
+
+
+_made = eqx.filter_jit(FullGaussianBasis)
+
+
+def _most(dim: int, pairs: int) -> int:
+    """Up to four coordinates so many that a laptop trains them in a minute or two."""
+    if dim <= 4:
+        return 20 if dim <= 2 else 18
+    return 24 if pairs < 40_000 else 32
+
+
+FAMILY = Family(FullGaussianBasis, "standardize", local=_local, full=True, most=_most)

@@ -9,6 +9,7 @@ from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import require
 from sosmarkov.factor.bases.product import ProductBasis
 
 
@@ -35,6 +36,13 @@ class IntervalBasis(ProductBasis):
     def interior_point(self) -> Float[Array, " d"]:
         """The middle of the box."""
         return jnp.asarray(0.5 * (self.lower + self.upper))
+
+
+def sound_ends(basis: IntervalBasis) -> None:
+    """Refuse stored ends that no constructor would have taken."""
+    lower, upper = basis.ends
+    require(len(lower) == len(upper) == basis.dim, f"two ends for each of {basis.dim} coordinates")
+    interval_ends(lower, upper, basis.dim)
 
 
 def interval_ends(lower: ArrayLike, upper: ArrayLike, dim: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -7,17 +7,26 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import require, stored
 from sosmarkov.factor.bases.exponential import exponential_log_integral, sample_exponential
-from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends
+from sosmarkov.factor.bases.family import Family, inner, levels
+from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends, sound_ends
 from sosmarkov.factor.bases.parametrise import LEAST_EXPONENT, above, unbounded, with_row
 from sosmarkov.factor.bases.product import positive
 
 
+def _sound(basis: MonomialBasis) -> None:
+    sound_ends(basis)
+    require(min(basis.ends[0]) >= 0, "monomials on an interval from zero upward")
+
+
+@stored("raw_exponent", "ends", check=_sound)
 class MonomialBasis(IntervalBasis):
     """Real-exponent monomials.
 
@@ -116,3 +125,24 @@ class MonomialBasis(IntervalBasis):
     def power(self, theta: Array, exponent: float) -> Array:
         """Exponents scale."""
         return exponent * theta
+
+
+# Of a spread start, the sharpest function: of the order of the width of what it has to resolve.
+_HIGHEST_EXPONENT = 24.0
+
+
+def _local(means: np.ndarray, covariances: np.ndarray, power: int) -> MonomialBasis:
+    """The density of the family with the same mean: that of (e + 1) y^e is (e + 1) / (e + 2)."""
+    del covariances
+    means = inner(means)
+    exponent = (2.0 * means - 1.0) / (1.0 - means)
+    return MonomialBasis(np.maximum(exponent, 0.5 * LEAST_EXPONENT) / power, 0.0, 1.0)
+
+
+def _spread(size: int, dim: int, constant: bool) -> MonomialBasis:
+    """Exponents e_k with 2 e_k + 1 in geometric progression, which keeps the functions' overlaps equal."""
+    level = levels(size, dim, constant)
+    return MonomialBasis(0.5 * ((2.0 * _HIGHEST_EXPONENT + 1.0) ** level - 1.0), 0.0, 1.0)
+
+
+FAMILY = Family(MonomialBasis, "gaussian_cdf", local=_local, spread=_spread)

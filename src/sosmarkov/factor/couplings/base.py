@@ -23,6 +23,7 @@ from sosmarkov.factor.background import Background
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.operators import Operators
 from sosmarkov.factor.forms import Form
+from sosmarkov.factor.starts import Wanted
 
 # Beyond this the kernel is said to be badly conditioned.
 _RESIDUAL_TO_REPORT = 1e-9
@@ -142,11 +143,29 @@ class Kernel(eqx.Module):
 
 
 class Coupling(eqx.Module):
-    """Free parameters of f (and, for Kraus, of g), and the background share (see `Background`)."""
+    """Free parameters of f (and, for Kraus, of g), and the background share (see `Background`).
+
+    Attributes:
+        name: What `fit` calls it.
+        order: Of the forms g and h: 1 for linear ones, 2 for squared ones.
+        ranked: Whether it has a rank.
+        takes_inputs: Whether it is the one under each input where there are any.
+        nonnegative: Whether it needs functions that are.
+        most: Beyond how many functions none ever helped, whatever the family; None: as the family says.
+    """
 
     name: ClassVar[str]
     order: ClassVar[int]
+    ranked: ClassVar[bool] = False
+    takes_inputs: ClassVar[bool] = False
+    nonnegative: ClassVar[bool] = False
+    most: ClassVar[int | None] = None
     background: eqx.AbstractVar[float]
+
+    @classmethod
+    @abstractmethod
+    def start(cls, wanted: Wanted, y: np.ndarray, y_next: np.ndarray) -> tuple[Basis, Basis, Coupling]:
+        """phi, psi and the coupling to begin training with, from pairs in model space, shape (N, d) each."""
 
     @abstractmethod
     def check(self, phi: Basis, psi: Basis) -> None:

@@ -18,13 +18,22 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import whitener
+from sosmarkov.core.stored import require, stored
 from sosmarkov.factor.background import require_share
+from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.base import raw_triangle, triangle
 from sosmarkov.factor.couplings.features import Features
-from sosmarkov.factor.couplings.kraus import Kraus, KrausKernel
+from sosmarkov.factor.couplings.kraus import Kraus, KrausKernel, sound
 from sosmarkov.factor.couplings.operators import corrected, require_rank
+from sosmarkov.factor.starts import Wanted, kraus_parts
 
 
+def _sound(coupling: Driven) -> None:
+    sound(coupling)
+    require(len(coupling.K) == coupling.features.count, "as many K as features")
+
+
+@stored(check=_sound)
 class Driven(eqx.Module):
     """Kraus couplings for every input: K(u) = sum_j b_j(u) K_j.
 
@@ -49,6 +58,17 @@ class Driven(eqx.Module):
         _, n, m, rank = self.K.shape
         require_rank(n, m, rank)
         self.raw_factor = raw_triangle(np.eye(n) if factor is None else factor, n, "factor")
+
+    @classmethod
+    def start(
+        cls, wanted: Wanted, y: np.ndarray, y_next: np.ndarray, features: Features, u: np.ndarray
+    ) -> tuple[Basis, Basis, Driven]:
+        """phi, psi and the couplings to begin with, from pairs and the inputs of each, shape (N, e)."""
+        phi, psi, K, factor = kraus_parts(wanted, y, y_next, features.shares(u))
+        if len(K) < features.count:
+            noise = np.random.default_rng(wanted.seed).normal(size=(features.count - len(K), *K.shape[1:]))
+            K = np.concatenate([K, 0.1 * np.sqrt(np.mean(K**2)) * noise])
+        return phi, psi, cls(features, K, factor, background=wanted.background)
 
     @property
     def factor(self) -> Float[Array, "n n"]:

@@ -7,11 +7,13 @@ from abc import abstractmethod
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import Fields, positive, require, stored
 
 # Width of a bump in distances to the next one: b(u) goes from one centre to the next without a plateau between them.
 OVERLAP = 0.7
@@ -39,7 +41,12 @@ class Features(eqx.Module):
     def __call__(self, u: Float[Array, " e"]) -> Float[Array, " j"]:
         """The weights under one input."""
 
+    def shares(self, u: np.ndarray) -> np.ndarray:
+        """How much each K_j has to do with each pair at the start, from inputs (N, e): K_j is theirs, where known."""
+        return np.asarray(jax.jit(jax.vmap(self))(jnp.asarray(u)))
 
+
+@stored(check=positive("width"))
 class Bumps(Features):
     """b_j(u) proportional to exp(-|(u - c_j) / width|^2 / 2), summing to one.
 
@@ -76,6 +83,27 @@ class Bumps(Features):
         return jax.nn.softmax(-0.5 * jnp.sum(((u - centres) / width) ** 2, axis=1))
 
 
+def _network(fields: Fields) -> Network:
+    """A network with one hidden layer: its structure from the constructor, its numbers from the file."""
+    (first, first_bias), (last, last_bias) = fields["layers"]
+    require(first.ndim == last.ndim == 2, "matrices for the layers of a network")
+    (width, inputs), outputs = first.shape, last.shape[0]
+    require(fields["location"].shape == fields["scale"].shape == (inputs,), "a location and a scale for each input")
+    checks.require_positive(fields["scale"], "scale")
+    empty = eqx.filter_eval_shape(
+        lambda key: Network(np.zeros(inputs), np.ones(inputs), outputs + 1, width, key),
+        jax.ShapeDtypeStruct((2,), jnp.uint32),
+    )
+
+    def numbers(features: Network) -> list:
+        return [features.location, features.scale, *jax.tree.leaves(features.layers)]
+
+    given = [fields["location"], fields["scale"], first, first_bias, last, last_bias]
+    require([a.shape for a in numbers(empty)] == [a.shape for a in given], "layers that fit together in a network")
+    return eqx.tree_at(numbers, empty, given)
+
+
+@stored("location", "scale", "layers", make=_network)
 class Network(Features):
     """b(u) = (1, net((u - location) / scale)), a network with one hidden layer of tanh.
 
@@ -110,12 +138,22 @@ class Network(Features):
         """The network's outputs, and one."""
         return self.net.layers[-1].bias.shape[-1] + 1  # type: ignore[union-attr]
 
+    @property
+    def layers(self) -> tuple[tuple[Array, Array], ...]:
+        """Weights and bias of each layer."""
+        return tuple((layer.weight, layer.bias) for layer in self.net.layers)  # type: ignore[misc]
+
+    def shares(self, u: np.ndarray) -> np.ndarray:
+        """All pairs for the constant; weights of any sign say nothing of the others."""
+        return np.ones((len(u), 1))
+
     def __call__(self, u: Float[Array, " e"]) -> Float[Array, " j"]:
         """The weights."""
         location, scale = lax.stop_gradient((self.location, self.scale))
         return jnp.concatenate([jnp.ones(1), self.net((u - location) / scale)])
 
 
+@stored(check=lambda features: Phases(features.steps, features.kernels))
 class Phases(Features):
     """The phase t mod period of a time t: a kernel of its own for each, or fewer that neighbouring phases share.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -12,13 +12,22 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed, unpack
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.background import Background, require_share
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.base import Coupling, Kernel, raw_triangle, triangle
 from sosmarkov.factor.couplings.operators import Operators, gram, require_rank, whitened
 from sosmarkov.factor.forms import SquaredForm
+from sosmarkov.factor.starts import Wanted, kraus_parts
 
 
+def sound(coupling: Any) -> None:
+    """Refuse a stored coupling, plain or driven, that no constructor would have made."""
+    require_share(coupling.background)
+    require_rank(*coupling.K.shape[-3:])
+
+
+@stored("K", "raw_factor", "background", check=sound)
 class Kraus(Coupling):
     """f = sum_r (phi(x)^T K_r psi(x'))^2 with K and A free.
 
@@ -34,6 +43,8 @@ class Kraus(Coupling):
 
     name: ClassVar[str] = "kraus"
     order: ClassVar[int] = 2
+    ranked: ClassVar[bool] = True
+    takes_inputs: ClassVar[bool] = True
 
     K: Float[Array, "n m r"]
     raw_factor: Float[Array, "n n"]
@@ -45,6 +56,12 @@ class Kraus(Coupling):
         n, m, rank = self.K.shape
         require_rank(n, m, rank)
         self.raw_factor = raw_triangle(np.eye(n) if factor is None else factor, n, "factor")
+
+    @classmethod
+    def start(cls, wanted: Wanted, y: np.ndarray, y_next: np.ndarray) -> tuple[Basis, Basis, Kraus]:
+        """phi from all states, psi from the successors, K from the co-occurrence of their components."""
+        phi, psi, K, factor = kraus_parts(wanted, y, y_next, np.ones((len(y), 1)))
+        return phi, psi, cls(K[0], factor, background=wanted.background)
 
     @property
     def factor(self) -> Float[Array, "n n"]:

@@ -13,12 +13,15 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.background import Background, require_share
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.base import Coupling, Kernel, require_pairs
 from sosmarkov.factor.forms import LinearForm, require_nonnegative
+from sosmarkov.factor.starts import BROAD, BROAD_WEIGHT, Wanted, integrals
 
 
+@stored("log_weights", "background", check=lambda coupling: require_share(coupling.background))
 class Linear(Coupling):
     """f = sum_i b_i phi_i(x) psi_i(x') over non-negative functions, g = a . phi, a > 0 free.
 
@@ -30,6 +33,8 @@ class Linear(Coupling):
 
     name: ClassVar[str] = "linear"
     order: ClassVar[int] = 1
+    nonnegative: ClassVar[bool] = True
+    most: ClassVar[int | None] = 100
 
     log_weights: Float[Array, " n"]
     background: float = eqx.field(static=True)
@@ -39,6 +44,20 @@ class Linear(Coupling):
         weights = checks.parameter(weights, "weights", (None,))
         checks.require_positive(weights, "weights")
         self.log_weights = jnp.log(weights)
+
+    @classmethod
+    def start(cls, wanted: Wanted, y: np.ndarray, y_next: np.ndarray) -> tuple[Basis, Basis, Linear]:
+        """phi_i and psi_i from component i of a mixture of pairs, a_i = w_i / int phi_i: g is that of the states."""
+        if wanted.given is not None:
+            weights = 1.0 / (wanted.size * np.asarray(integrals(wanted.given)))
+            return wanted.given, wanted.given, cls(weights, background=wanted.background)
+        before, after = wanted.halves(y, y_next)
+        phi, psi = wanted.bumps(before, 1), wanted.bumps(after, 1)
+        weights, masses = before.weights, integrals(phi)
+        if wanted.background > 0:
+            weights = np.append(weights, BROAD_WEIGHT * weights.mean())
+            masses = integrals(phi.with_broad(BROAD))
+        return phi, psi, cls(weights / np.asarray(masses), background=wanted.background)
 
     def check(self, phi: Basis, psi: Basis) -> None:
         """Non-negative functions, one of psi for each of phi."""

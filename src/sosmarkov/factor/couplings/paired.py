@@ -14,12 +14,20 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed, log_quadratic, pack, psd_factor, unpack
 from sosmarkov.core.perron import PerronResult, perron
+from sosmarkov.core.stored import stored
 from sosmarkov.factor.background import Background, require_share
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings.base import Coupling, Kernel, raw_triangle, require_pairs, triangle
 from sosmarkov.factor.forms import SquaredForm
+from sosmarkov.factor.starts import Mixture, Wanted, density_at, padded, root_of
 
 
+def _sound(coupling: Paired) -> None:
+    require_share(coupling.background)
+    checks.count(coupling.max_iterations, "max_iterations", 1)
+
+
+@stored("raw_factor", "max_iterations", "background", check=_sound)
 class Paired(Coupling):
     """The paper's f = b^T Q b, b_i = phi_i(x) psi_i(x'), Q = L L^T > 0; A is Q's Perron vector.
 
@@ -44,6 +52,31 @@ class Paired(Coupling):
         factor = checks.as_float(factor, "factor")
         self.raw_factor = raw_triangle(factor, factor.shape[0] if factor.ndim else 0, "factor")
         self.max_iterations = checks.count(max_iterations, "max_iterations", least=1)
+
+    @classmethod
+    def start(cls, wanted: Wanted, y: np.ndarray, y_next: np.ndarray) -> tuple[Basis, Basis, Paired]:
+        """phi_i and psi_i from component i of a mixture of pairs; A is Q's own.
+
+        Q is diagonal, from the weights, where phi_i psi_i is the root of a component, else from their projection.
+        """
+        size, background, rng = wanted.size, wanted.background, np.random.default_rng(wanted.seed)
+        if wanted.given is not None:
+            noise = np.tril(rng.normal(size=(size, size)), -1)
+            return wanted.given, wanted.given, cls(np.eye(size) + 0.05 * noise, background=background)
+        before, after = wanted.halves(y, y_next)
+        if wanted.family is None or wanted.family.spread is None:
+            phi, psi, B = wanted.bumps(before, 2), wanted.bumps(after, 2), np.eye(size)
+        else:
+            d, halves = y.shape[1], zip(before[1:], after[1:], strict=True)
+            pairs = Mixture(before.weights, *(np.concatenate(half, axis=1) for half in halves))
+            joint, B = wanted.functions(pairs, np.concatenate([y, y_next], axis=1), wanted.seed)
+            phi, psi = joint.restrict(tuple(range(d))), joint.restrict(tuple(range(d, 2 * d)))
+        factor = root_of(B, before.weights / density_at(before, after.means))
+        noise = np.tril(rng.normal(size=factor.shape), -1)
+        factor = factor + 0.05 * np.sqrt(np.mean(np.diag(factor) ** 2)) * noise
+        if background > 0 and len(B) == size:
+            factor = padded(factor)
+        return phi, psi, cls(factor, background=background)
 
     @property
     def factor(self) -> Float[Array, "n n"]:

@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 
 from sosmarkov.core import checks
 from sosmarkov.data.dataset import Data
-from sosmarkov.factor.couplings import Bumps, Features, Network, Phases
+from sosmarkov.factor.couplings import COUPLINGS, Bumps, Features, Network, Phases
 from sosmarkov.factor.couplings.features import OVERLAP
 
 KINDS = ("bumps", "network")
@@ -28,8 +28,9 @@ def settle_features(
         if features is not None or period is not None:
             raise ValueError("Expected inputs with features (or times with a period and pairs), got none.")
         return None
-    if coupling != "kraus":
-        raise ValueError(f"Expected coupling 'kraus' with inputs or a period, got {coupling!r}.")
+    if not COUPLINGS[coupling].takes_inputs:
+        able = "' or '".join(one.name for one in COUPLINGS.values() if one.takes_inputs)
+        raise ValueError(f"Expected coupling '{able}' with inputs or a period, got {coupling!r}.")
     if period is not None:
         if features is not None:
             raise ValueError("Expected features or a period, got both. Give the phase as one of the inputs instead.")

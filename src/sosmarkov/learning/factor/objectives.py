@@ -19,10 +19,8 @@ from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings import Coupling, Driven
 from sosmarkov.factor.driven import DrivenTransition
 from sosmarkov.factor.forms import Form, overlap_table
+from sosmarkov.factor.starts import BROAD
 from sosmarkov.factor.transition import Dynamics, Transition
-
-# Width of the background functions on R^d, in standard deviations of the data.
-BROAD = 8.0
 
 
 class Parameters(NamedTuple):

@@ -16,12 +16,14 @@ from sosmarkov.core.numerics import pack, unpack_coefficients
 from sosmarkov.data.history import History
 from sosmarkov.data.observed import Sensed
 from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.bases.gaussian import local
 from sosmarkov.factor.couplings import Kraus
 from sosmarkov.factor.forms import Form, SquaredForm, overlap_table
+from sosmarkov.factor.starts import kraus_parts
 from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.emission import readings_after
-from sosmarkov.learning.factor.initialise import Wanted, kraus_parts, start_initial
-from sosmarkov.learning.factor.mixtures import fit_mixture, in_parallel, local_basis
+from sosmarkov.learning.factor.initialise import start_initial, wanted_start
+from sosmarkov.learning.factor.mixtures import fit_mixture, in_parallel
 from sosmarkov.learning.factor.objectives import (
     BROAD,
     Parameters,
@@ -150,18 +152,15 @@ class SensedRun:
         y, y_next, weight, o = training.pairs()
         rows = rng.permutation(np.flatnonzero(~np.isnan(o).any(axis=1)))[:_ROWS]
         mixture = fit_mixture(o[rows], self.functions, False, seed)
-        zeta = local_basis("gaussian", mixture, 2)
+        zeta = local(mixture.means, mixture.covariances, 2)
         shares = mixture.responsibilities(o[rows])
-        phi, psi, K, factor = kraus_parts(
-            y[rows], y_next[rows], Wanted(s.basis, s.size, s.rank, s.background, seed), shares
-        )
+        wanted = wanted_start(s.basis, "kraus", s.size, rank=s.rank, background=s.background, seed=seed)
+        phi, psi, K, factor = kraus_parts(wanted, y[rows], y_next[rows], shares)
         # Signs that differ from one function of the reading to the next, so that their products cancel on average.
         signs = rng.choice([-1.0, 1.0], size=(len(K), 1, 1, s.rank))
         K = K * signs * np.sqrt(shares.mean(axis=0))[:, None, None, None]
         first, _, o_first = training.first()
-        basis, F = start_initial(
-            first[:_ROWS], basis=s.basis, coupling="kraus", size=min(s.size, _STARTS), seed=seed
-        )  # fmt: skip
+        basis, F = start_initial(first[:_ROWS], wanted._replace(size=min(s.size, _STARTS)))
         known = ~np.isnan(o_first).any(axis=1)
         weights = mixture.responsibilities(o_first[known]).mean(axis=0) if known.any() else shares.mean(axis=0)
         F = np.asarray(F)[None] * np.sqrt(weights)[:, None, None] * rng.choice([-1.0, 1.0], (len(K), 1, F.shape[1]))

@@ -17,12 +17,10 @@ from jax import Array
 from jaxtyping import jaxtyped
 
 from sosmarkov.core.checks import is_concrete
-from sosmarkov.factor.forms import Form
-from sosmarkov.io.registry import ENTRIES, NAMES, Entry, Fields, require, stored_fields
+from sosmarkov.core.stored import ENTRIES, Entry, Fields, entry_of, require
 
 _INFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-# Stored fields that are no attributes of their class, or that it leaves open.
-_HINTS = {"names": tuple[str, ...], "layers": tuple[tuple[Array, Array], ...]}
+_ARRAYS = (np.ndarray, Array)
 
 
 class Writer:
@@ -38,29 +36,29 @@ class Writer:
             return value
         if isinstance(value, (int, float, np.bool_, np.integer, np.floating)):
             return _number(value)
-        if isinstance(value, (np.ndarray, jax.Array)):
-            return {"numpy" if isinstance(value, np.ndarray) else "array": self._keep(value)}
+        if isinstance(value, _ARRAYS):
+            return {"array" if isinstance(value, Array) else "numpy": self._keep(value)}
         if type(value) in (tuple, list):
             return {type(value).__name__: [self.encode(part) for part in value]}
-        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        if type(value) is dict and set(map(type, value)) <= {str}:
             return {"dict": {key: self.encode(part) for key, part in value.items()}}
-        if type(value) in NAMES:
-            return self._object(value)
+        entry = entry_of(type(value))
+        if entry is not None:
+            return self._object(value, entry)
         raise ValueError(
-            f"Expected a model made of the library's own parts to write, got {_named(type(value))}, which no model file"
-            " can name: a file holds numbers, never code. Keep its parameters in a file of your own and build the"
-            " model from them."
+            "Expected a model made of parts that files know to write, got an object of class"
+            f" {type(value).__qualname__}, which no model file can name: a file holds numbers, never code. Make a class"
+            " of your own known with sosmarkov.register, or build the model anew from its parameters."
         )
 
-    def _object(self, value: Any) -> dict:
-        name = NAMES[type(value)]
-        entry = ENTRIES[name]
-        value = value.folded() if isinstance(value, Form) else value
-        fields = {key: self.encode(part) for key, part in stored_fields(value, entry).items()}
+    def _object(self, value: Any, entry: Entry) -> dict:
+        value = value if entry.read is None else entry.read(value)
+        fields = {key: self.encode(getattr(value, key)) for key in entry.fields}
+        node = {"class": entry.kind.__name__, "fields": fields}
         if not entry.derived:
-            return {"class": name, "fields": fields}
+            return node
         leaves = jax.tree.leaves([getattr(value, key) for key in entry.derived])
-        return {"class": name, "fields": fields, "derived": [self._keep(leaf) for leaf in leaves]}
+        return node | {"derived": [self._keep(leaf) for leaf in leaves]}
 
     def _keep(self, array: Any) -> str:
         if not is_concrete(array):
@@ -88,41 +86,48 @@ class Reader:
 
     def decode(self, node: Any) -> Any:
         """The value of some JSON."""
-        if node is None or isinstance(node, (bool, int, float, str)):
+        if type(node) in (types.NoneType, bool, int, float, str):
             return node
-        require(isinstance(node, dict), f"an object in the tree of a model, got {type(node).__name__}")
+        require(type(node) is dict, f"an object in the tree of a model, got {type(node).__name__}")
         if "class" in node:
             return self._object(node)
         require(len(node) == 1, f"one entry in a part of the tree that is no class, got {sorted(node)}")
         ((kind, content),) = node.items()
-        if kind == "array":
-            return self._array(content)
-        if kind == "numpy":
-            return self._stored(content)
-        if kind == "number":
-            require(isinstance(content, str) and content in _INFINITE, f"inf, -inf or nan, got {content!r}")
-            return _INFINITE[content]
-        if kind in ("tuple", "list"):
-            require(isinstance(content, list), f"a list, got {type(content).__name__}")
-            parts = [self.decode(part) for part in content]
-            return tuple(parts) if kind == "tuple" else parts
-        if kind == "dict":
-            require(isinstance(content, dict), f"a mapping, got {type(content).__name__}")
-            return {key: self.decode(part) for key, part in content.items()}
-        raise ValueError(f"Expected a known kind of part in the tree of a model, got {kind!r}.")
+        parts = {
+            "array": self._array, "numpy": self._stored, "number": self._number, "tuple": self._tuple,
+            "list": self._list, "dict": self._dict,
+        }  # fmt: skip
+        if kind not in parts:
+            raise ValueError(f"Expected a known kind of part in the tree of a model, got {kind!r}.")
+        return parts[kind](content)
+
+    def _number(self, content: Any) -> float:
+        require(type(content) is str and content in _INFINITE, f"inf, -inf or nan, got {content!r}")
+        return _INFINITE[content]
+
+    def _list(self, content: Any) -> list:
+        require(type(content) is list, f"a list, got {type(content).__name__}")
+        return [self.decode(part) for part in content]
+
+    def _tuple(self, content: Any) -> tuple:
+        return tuple(self._list(content))
+
+    def _dict(self, content: Any) -> dict:
+        require(type(content) is dict, f"a mapping, got {type(content).__name__}")
+        return {key: self.decode(part) for key, part in content.items()}
 
     def _object(self, node: dict) -> Any:
         name, fields = node["class"], node.get("fields")
-        if not isinstance(name, str) or name not in ENTRIES:
+        if type(name) is not str or name not in ENTRIES:
             raise ValueError(
-                f"Expected a class this version knows, got {name!r}. A newer version may have written it; else it is"
-                " no model file."
+                f"Expected a class this version knows, got {name!r}. A newer version may have written it. If it is of"
+                " your own, import the module that defines it first. Else it is no model file."
             )
         entry = ENTRIES[name]
         wanted = {"class", "fields", "derived"} if entry.derived else {"class", "fields"}
         require(set(node) == wanted, f"{sorted(wanted)} of {name}, got {sorted(node)}")
-        if not isinstance(fields, dict) or set(fields) != set(entry.fields):
-            got = sorted(fields) if isinstance(fields, dict) else fields
+        if type(fields) is not dict or set(fields) != set(entry.fields):
+            got = sorted(fields) if type(fields) is dict else fields
             raise ValueError(f"Expected the fields {sorted(entry.fields)} of {name}, got {got}.")
         found = {key: self.decode(fields[key]) for key in entry.fields}
         _require_types(name, entry, found)
@@ -130,6 +135,8 @@ class Reader:
             value = self._completed(name, entry, found, node["derived"])
         else:
             value = _bare(entry.kind, found) if entry.make is None else entry.make(found)
+        for one in reversed(entry.kind.__mro__):
+            vars(one).get("__check_init__", _nothing)(value)
         if entry.check is not None:
             entry.check(value)
         return value
@@ -139,7 +146,7 @@ class Reader:
         assert entry.make is not None
         skeleton = eqx.filter_eval_shape(entry.make, fields)
         leaves, structure = jax.tree.flatten([getattr(skeleton, key) for key in entry.derived])
-        require(isinstance(derived, list), f"a list of derived arrays of {name}")
+        require(type(derived) is list, f"a list of derived arrays of {name}")
         given = [self._array(one) for one in derived]
         shapes = [(a.shape, a.dtype) for a in given], [(a.shape, a.dtype) for a in leaves]
         require(shapes[0] == shapes[1], f"derived arrays of {name} of the shapes its parameters imply, got others")
@@ -149,7 +156,7 @@ class Reader:
         return _bare(entry.kind, {key: part for key, part in fields.items() if key in own} | values)
 
     def _stored(self, name: Any) -> np.ndarray:
-        require(isinstance(name, str) and name in self._arrays, f"an array of the file, got {name!r}")
+        require(type(name) is str and name in self._arrays, f"an array of the file, got {name!r}")
         self._used.add(name)
         return self._arrays[name]
 
@@ -170,8 +177,8 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _named(kind: type) -> str:
-    return f"an object of class {kind.__qualname__}"
+def _nothing(value: Any) -> None:
+    del value
 
 
 def _bare(kind: type, fields: Fields) -> Any:
@@ -185,16 +192,19 @@ def _bare(kind: type, fields: Fields) -> Any:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind) | _HINTS
+def _hints(kind: type, names: tuple[str, ...]) -> dict[str, Any]:
+    """What attributes and properties of a class are declared to be."""
+    declared = get_type_hints(kind)
+    asked = {name: getattr(kind, name).fget for name in names if name not in declared}
+    return declared | {name: get_type_hints(get)["return"] for name, get in asked.items()}
 
 
 def _require_types(name: str, entry: Entry, fields: Fields) -> None:
     """Refuse fields that their class's annotations do not allow; letters in shapes mean one number throughout."""
-    hints = _hints(entry.kind)
+    hints = _hints(entry.kind, entry.fields)
     with jaxtyped("context"):
         for key, value in fields.items():
-            got = f"an array of shape {value.shape}" if isinstance(value, (np.ndarray, Array)) else type(value).__name__
+            got = f"an array of shape {value.shape}" if isinstance(value, _ARRAYS) else type(value).__name__
             require(_fits(value, hints[key]), f"{key} of {name} as its class declares it, got {got}")
     for key, value in fields.items():
         for part in jax.tree.leaves(value, is_leaf=lambda one: isinstance(one, eqx.Module)):
@@ -212,11 +222,11 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(_fits(value, one) for one in arguments)
     if origin is tuple:
-        if not isinstance(value, tuple):
+        if type(value) is not tuple:
             return False
         if len(arguments) == 2 and arguments[1] is Ellipsis:
             return all(_fits(part, arguments[0]) for part in value)
         return len(value) == len(arguments) and all(map(_fits, value, arguments))
     if origin is dict:
-        return isinstance(value, dict) and all(_fits(part, arguments[1]) for part in value.values())
+        return type(value) is dict and all(_fits(part, arguments[1]) for part in value.values())
     return isinstance(value, hint)

@@ -1,0 +1,46 @@
+"""`register`: families, couplings, sensors of someone's own, known by name and to model files."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import equinox as eqx
+
+from sosmarkov.core.stored import stored
+from sosmarkov.factor.bases import FAMILIES, Family
+from sosmarkov.factor.couplings import COUPLINGS, Coupling
+
+Own = TypeVar("Own", bound=Family | type)
+
+
+def register(own: Own) -> Own:
+    """Make a family, a coupling, a sensor, features or a transform of your own known, once, beside its definition.
+
+    Models that hold it can then be saved, and loaded wherever the module with this call has been imported. A `Family`
+    and a coupling can besides be asked for by name, as `fit(basis=...)`, `fit(coupling=...)`.
+
+    Args:
+        own: A class, whose annotated fields are stored (this is a decorator, too); or a `Family`, which stands for its
+            class. What a constructor would refuse belongs in `__check_init__`, which is asked when a file is read.
+
+    Returns:
+        The same.
+    """
+    kind = own.basis if isinstance(own, Family) else own
+    if not (isinstance(kind, type) and issubclass(kind, eqx.Module)):
+        raise ValueError(f"Expected a Family, or a class of functions, couplings or sensors to register, got {own!r}.")
+    if isinstance(own, Family):
+        taken = FAMILIES.get(own.name)
+        _require_own(own.name, kind, taken.basis if taken else kind)
+        FAMILIES[stored()(kind).family] = own
+    elif issubclass(kind, Coupling):
+        _require_own(kind.name, kind, COUPLINGS.get(kind.name, kind))
+        COUPLINGS[kind.name] = stored()(kind)
+    else:
+        stored()(kind)
+    return own
+
+
+def _require_own(name: str, kind: type, taken: type) -> None:
+    if taken.__name__ != kind.__name__:
+        raise ValueError(f"Expected a name of its own for {kind.__name__}, got {name!r}, the name of {taken.__name__}.")
