@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         GaussianBasis,
         MonomialBasis,
     )
-    from sosmarkov.factor.couplings import Bumps, Coupling, Driven, Kraus, Linear, Network, Paired, Phases
+    from sosmarkov.factor.couplings import Bumps, Coupling, Driven, Features, Kraus, Linear, Network, Paired, Phases
     from sosmarkov.factor.driven import DrivenTransition
     from sosmarkov.factor.forms import LinearForm, PlainConditional, SquaredForm
     from sosmarkov.factor.register import register
@@ -86,7 +86,7 @@ _ROOMS = {
     "contracts.belief": ("Belief", "Estimate", "EstimateWarning"),
     "contracts.known": ("KnownState",),
     "contracts.mixture": ("MixtureBelief",),
-    "factor.couplings": ("Bumps", "Coupling", "Driven", "Kraus", "Linear", "Network", "Paired", "Phases"),
+    "factor.couplings": ("Bumps", "Coupling", "Driven", "Features", "Kraus", "Linear", "Network", "Paired", "Phases"),
     "process.check": ("CheckReport",),
     "factor.driven": ("DrivenTransition",),
     "sensors.joint": ("LearnedSensor",),

@@ -42,10 +42,7 @@ from sosmarkov.spaces.transforms import Transform
 Start = Belief | Form | ArrayLike
 
 
-@stored(
-    "initial", "transition", "history", "sensor", "columns",
-    make=lambda fields: MarkovProcess(**fields), check=require_history, model="process",
-)  # fmt: skip
+@stored(make=lambda fields: MarkovProcess(**fields), check=require_history, model="process")
 class MarkovProcess(eqx.Module):
     """A Markov process in rational-factor form.
 

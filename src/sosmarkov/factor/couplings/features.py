@@ -96,7 +96,8 @@ def _network(fields: Fields) -> Network:
     )
 
     def numbers(features: Network) -> list:
-        return [features.location, features.scale, *jax.tree.leaves(features.layers)]
+        layers = [part for layer in features.net.layers for part in (layer.weight, layer.bias)]
+        return [features.location, features.scale, *layers]
 
     given = [fields["location"], fields["scale"], first, first_bias, last, last_bias]
     require([a.shape for a in numbers(empty)] == [a.shape for a in given], "layers that fit together in a network")
