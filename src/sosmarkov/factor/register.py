@@ -29,15 +29,16 @@ def register(own: Own) -> Own:
     kind = own.basis if isinstance(own, Family) else own
     if not (isinstance(kind, type) and issubclass(kind, eqx.Module)):
         raise ValueError(f"Expected a Family, or a class of functions, couplings or sensors to register, got {own!r}.")
+    known = stored()
     if isinstance(own, Family):
-        taken = FAMILIES.get(own.name)
-        _require_own(own.name, kind, taken.basis if taken else kind)
-        FAMILIES[stored()(kind).family] = own
+        _require_own(own.name, kind, FAMILIES[own.name].basis if own.name in FAMILIES else kind)
+        known(kind)
+        FAMILIES[own.name] = own
     elif issubclass(kind, Coupling):
         _require_own(kind.name, kind, COUPLINGS.get(kind.name, kind))
-        COUPLINGS[kind.name] = stored()(kind)
+        COUPLINGS[kind.name] = known(kind)
     else:
-        stored()(kind)
+        known(kind)
     return own
 
 
