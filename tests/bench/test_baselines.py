@@ -9,7 +9,7 @@ from scipy.stats import gaussian_kde, multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from sosmarkov.learning.factor.mixtures import Mixture
+from sosmarkov.factor.starts import Mixture
 from sosmarkov_bench.baselines import bernstein as bnf
 from sosmarkov_bench.baselines import flow, gp, grid, make_baseline, mixtures, wsasos
 from sosmarkov_bench.baselines.steps import TrueStep

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 from jax import Array
 
-from sosmarkov.learning.factor.mixtures import Mixture
+from sosmarkov.factor.starts import Mixture
 from sosmarkov_bench.baselines.base import Baseline, Trainer
 from sosmarkov_bench.baselines.gp import GPTrainer
 from sosmarkov_bench.baselines.mixtures import MixtureBeliefs

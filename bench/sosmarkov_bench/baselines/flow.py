@@ -15,7 +15,7 @@ import optax
 from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
-from sosmarkov.learning.factor.mixtures import Mixture
+from sosmarkov.factor.starts import Mixture
 from sosmarkov_bench.baselines.base import Baseline, Trained, Trainer
 from sosmarkov_bench.baselines.gaussian import gaussian
 from sosmarkov_bench.baselines.mixtures import MixtureBeliefs, fit_mixture, mixture_log_prob

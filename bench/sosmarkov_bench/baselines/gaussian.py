@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sosmarkov.learning.factor.mixtures import Mixture
+from sosmarkov.factor.starts import Mixture
 from sosmarkov_bench.baselines.base import Baseline, Trained, Trainer
 from sosmarkov_bench.baselines.mixtures import MixtureBeliefs, mixture_parameters
 from sosmarkov_bench.protocol import TrainingData

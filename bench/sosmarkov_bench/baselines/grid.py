@@ -13,7 +13,7 @@ from jax import Array
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Float
 
-from sosmarkov.learning.factor.mixtures import Mixture
+from sosmarkov.factor.starts import Mixture
 from sosmarkov_bench.baselines.base import Beliefs
 from sosmarkov_bench.baselines.ekf import Stepped
 from sosmarkov_bench.baselines.mixtures import MixtureBeliefs

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from sosmarkov.data.dataset import robust_standardize
-from sosmarkov.learning.factor.mixtures import Mixture
+from sosmarkov.factor.starts import Mixture
 from sosmarkov_bench.baselines.base import Beliefs
 
 # Numbers held at once while a block of states is scored.

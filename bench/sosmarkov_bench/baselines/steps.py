@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from sosmarkov.learning.factor.mixtures import Mixture
+from sosmarkov.factor.starts import Mixture
 from sosmarkov_bench.baselines.base import Trained, Trainer
 from sosmarkov_bench.baselines.mixtures import fit_mixture, mixture_parameters
 from sosmarkov_bench.protocol import TrainingData

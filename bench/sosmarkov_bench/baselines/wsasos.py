@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from sosmarkov.learning.factor.mixtures import Mixture
+from sosmarkov.factor.starts import Mixture
 from sosmarkov_bench.baselines.base import Beliefs
 from sosmarkov_bench.baselines.ekf import Stepped, advance
 from sosmarkov_bench.baselines.mixtures import MixtureBeliefs
