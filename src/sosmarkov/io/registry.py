@@ -158,10 +158,6 @@ def _phase(phase: PhaseHistory) -> None:
     require(all(isinstance(name, str) for name in phase.devices), "devices by name in a history")
 
 
-def _history(history: History) -> None:
-    require(all(isinstance(value, float) for value in history.scores.values()), "scores as numbers in a history")
-
-
 # --- how objects are made --------------------------------------------------------------------------
 
 
@@ -201,6 +197,11 @@ def _network(fields: Fields) -> BayesianNetwork:
 
 def _require_history(history: Any) -> None:
     require(history is None or isinstance(history, History), "a history of training, or none")
+
+
+def _history(fields: Fields) -> History:
+    require(all(type(value) is float for value in fields["scores"].values()), "scores as numbers in a history")
+    return History(**fields)
 
 
 def _features(fields: Fields) -> couplings.Network:
@@ -268,7 +269,7 @@ ENTRIES: dict[str, Entry] = {
         check=_phase,
         infinite=True,
     ),
-    "History": Entry(History, ("phases", "chosen", "scores"), check=_history),
+    "History": Entry(History, ("phases", "chosen", "scores"), make=_history),
     "MarkovProcess": Entry(
         MarkovProcess, ("initial", "transition", "history", "sensor", "columns"), make=_process
     ),
@@ -287,4 +288,5 @@ def stored_fields(value: Any, entry: Entry) -> Fields:
     if isinstance(value, couplings.Network):
         layers = tuple((layer.weight, layer.bias) for layer in value.net.layers)
         return {"location": value.location, "scale": value.scale, "layers": layers}
-    return {name: getattr(value, name) for name in entry.fields}
+    found = {name: getattr(value, name) for name in entry.fields}
+    return found | {"scores": dict(value.scores)} if entry.kind is History else found

@@ -21,8 +21,8 @@ from sosmarkov.factor.forms import Form
 from sosmarkov.io.registry import ENTRIES, NAMES, Entry, Fields, require, stored_fields
 
 _INFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-# Stored fields that are no attributes of their class, or that it leaves open.
-_HINTS = {"names": tuple[str, ...], "layers": tuple[tuple[Array, Array], ...]}
+# Stored fields that are no attributes of their class, or that it leaves open or keeps in another shape.
+_HINTS = {"names": tuple[str, ...], "layers": tuple[tuple[Array, Array], ...], "scores": dict[str, Any]}
 
 
 class Writer:
