@@ -47,6 +47,11 @@ def open_source(
     if is_frame(trajectories):
         found = read_frame(trajectories, trajectory=trajectory, time=time, columns=columns)
         return Source(found.trajectories, found.columns, found.clock)
+    if trajectory is not None or time is not None:
+        raise ValueError(
+            "Expected a data frame with trajectory= or time=, which name its columns, got"
+            f" {'none' if trajectories is None else type(trajectories).__name__}."
+        )
     if trajectories is None:
         return Source(None, columns)
     if isinstance(trajectories, np.memmap) and trajectories.ndim > 2:
