@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.data import given
+from sosmarkov.data.recorded import Clock
 from sosmarkov.spaces.transforms import Standardize, Transform, rows_to_model
 
 # States beyond this many deviations are set aside, or count as missing within a trajectory.
@@ -95,18 +96,6 @@ class Paths(NamedTuple):
         end = None if steps is None else steps + 1
         inputs = None if self.inputs is None else self.inputs[:, :steps]
         return _present(*(None if a is None else a[:, :end] for a in self[:3]), inputs)
-
-
-class Clock(NamedTuple):
-    """When states were observed.
-
-    Attributes:
-        start: The time of each trajectory's first state, numbers or dates, shape (M,).
-        step: From one state to the next, a number or a timedelta64.
-    """
-
-    start: np.ndarray
-    step: Any
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,10 @@ import numpy as np
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.data.dataset import Clock, Dataset, from_pairs, from_series, from_trajectories
+from sosmarkov.data.dataset import Dataset, from_pairs, from_series, from_trajectories
 from sosmarkov.data.frames import is_frame, read_frame
 from sosmarkov.data.given import as_list
+from sosmarkov.data.recorded import Clock
 from sosmarkov.data.stream import Stored, StoredArray, Stream, streams
 
 

@@ -6,7 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sosmarkov.data.dataset import Clock
+
+class Clock(NamedTuple):
+    """When states were observed.
+
+    Attributes:
+        start: The time of each trajectory's first state, numbers or dates, shape (M,).
+        step: From one state to the next, a number or a timedelta64.
+    """
+
+    start: np.ndarray
+    step: Any
 
 
 class Doubt(NamedTuple):
