@@ -89,7 +89,6 @@ def test_weights_of_trajectories_are_those_of_their_pairs_with_mean_one():
     np.testing.assert_array_equal(found.pairs.weight, [0, 0, 1, 1, 2, 2])
     np.testing.assert_array_equal(found.starts.weight, [0, 1, 2])
     np.testing.assert_array_equal(found.paths.present[2], [2, 2, 2])
-    assert len(found.weighted().pairs.x) == 4
     pairs = d.from_pairs(np.zeros((2, 1)), np.zeros((2, 1)), np.zeros((3, 1)), weights=[1.0, 3.0])
     np.testing.assert_array_equal(pairs.pairs.weight, [0.5, 1.5])
 

@@ -5,7 +5,7 @@ import pytest
 
 import sosmarkov as sm
 from sosmarkov.cli import main
-from sosmarkov.data.frames import coordinates_of, is_frame, read_frame, trajectories_from
+from sosmarkov.data.frames import coordinates_of, is_frame, read_frame
 
 pa = pytest.importorskip("pyarrow")
 pandas = pytest.importorskip("pandas")
@@ -24,13 +24,13 @@ ROWS = {
 def test_rows_are_sorted_by_time_within_their_trajectory(make):
     frame = make(ROWS)
     assert is_frame(frame)
-    first, second = trajectories_from(frame, trajectory="run", time="t")
+    first, second = read_frame(frame, trajectory="run", time="t").trajectories
     np.testing.assert_array_equal(first, [[1.0, 10.0], [2.0, 20.0], [np.nan, 30.0]])
     np.testing.assert_array_equal(second, [[7.0, 70.0], [np.nan, np.nan], [np.nan, np.nan], [8.0, 80.0]])
 
 
 def test_without_labels_all_rows_are_one_trajectory():
-    (only,) = trajectories_from(pa.table(ROWS), columns=["n"])
+    (only,) = read_frame(pa.table(ROWS), columns=["n"]).trajectories
     np.testing.assert_array_equal(only, [[20.0], [10.0], [70.0], [80.0], [30.0]])
 
 
@@ -44,7 +44,7 @@ def test_coordinates_have_the_names_of_their_columns(tmp_path):
 
 def test_dates_are_times():
     days = np.array(["2020-01-01", "2020-01-03", "2020-01-02", "2020-01-06"], dtype="datetime64[ns]")
-    (only,) = trajectories_from(pandas.DataFrame({"day": days, "x": [0.0, 2.0, 1.0, 5.0]}), time="day")
+    (only,) = read_frame(pandas.DataFrame({"day": days, "x": [0.0, 2.0, 1.0, 5.0]}), time="day").trajectories
     np.testing.assert_array_equal(only, [[0.0], [1.0], [2.0], [np.nan], [np.nan], [5.0]])
 
 
@@ -62,19 +62,19 @@ def test_dates_are_times():
 )
 def test_tables_that_make_no_sense_are_refused(options, message):
     if message is None:
-        assert len(trajectories_from(pa.table(ROWS), **options)) == 5
+        assert len(read_frame(pa.table(ROWS), **options).trajectories) == 5
         return
     if options == {"time": "t"}:
         rows = pa.table({"t": [0.0, 1.0, 2.5], "x": [1.0, 2.0, 3.0]})
     else:
         rows = pa.table(ROWS)
     with pytest.raises(ValueError, match=message):
-        trajectories_from(rows, **options)
+        read_frame(rows, **options)
 
 
 def test_the_same_time_twice_is_refused():
     with pytest.raises(ValueError, match="the same one twice"):
-        trajectories_from(pa.table({"t": [0.0, 0.0], "x": [1.0, 2.0]}), time="t")
+        read_frame(pa.table({"t": [0.0, 0.0], "x": [1.0, 2.0]}), time="t")
 
 
 def series(length=240, seed=0):

@@ -154,8 +154,13 @@ class Dataset:
 
         Nothing is shortened: within a trajectory such states count as missing.
         """
-        pair = usable(self.pairs.x) & usable(self.pairs.x_next)
-        return self._masked(pair, usable(self.starts.x), usable(self.paths.states)), int((~pair).sum())
+        pairs, starts, paths = self.pairs, self.starts, self.paths
+        pair, state = usable(pairs.x) & usable(pairs.x_next), usable(paths.states)
+        masked = paths._replace(states=np.where(state[..., None], paths.states, 0.0), present=paths.present * state)
+        found = dataclasses.replace(
+            self, pairs=_rows(pairs, pair), starts=_rows(starts, usable(starts.x)), paths=masked
+        )
+        return found, int((~pair).sum())
 
     def within(self, transform: Transform, extreme: float) -> tuple[Dataset, int]:
         """Without the states beyond so many deviations, and how many pairs that took away.
@@ -165,12 +170,8 @@ class Dataset:
         """
         return self.kept(lambda x: np.all(np.abs(rows_to_model(transform, x)[0]) <= extreme, axis=-1))
 
-    def weighted(self) -> Dataset:
-        """Without what has weight zero."""
-        return self._masked(self.pairs.weight > 0, self.starts.weight > 0, self.paths.present > 0)
-
     def split(self, share: float, seed: int) -> tuple[Dataset, Dataset]:
-        """Training and held-out parts; a trajectory goes to one of them whole."""
+        """Training and held-out parts, without a clock; a trajectory goes to one of them whole."""
         rng = np.random.default_rng(seed)
 
         def drawn(count: int) -> list[np.ndarray]:
@@ -197,7 +198,7 @@ class Dataset:
                     f"Expected {name} in both the training and the held-out part, got {sizes[0]} and {sizes[1]}. Give"
                     " more trajectories, or another validation share or seed."
                 )
-        first, second = (dataclasses.replace(part, columns=self.columns, clock=self.clock) for part in found)
+        first, second = (dataclasses.replace(part, columns=self.columns, clock=None) for part in found)
         return first, second
 
     def regular(self) -> Dataset:
@@ -212,14 +213,6 @@ class Dataset:
         """Some rows of each."""
         return dataclasses.replace(
             self, pairs=_rows(self.pairs, pairs), starts=_rows(self.starts, starts), paths=_rows(self.paths, paths)
-        )
-
-    def _masked(self, pairs: np.ndarray, starts: np.ndarray, state: np.ndarray) -> Dataset:
-        """Some pairs and initial states, and all trajectories, with only some of their states."""
-        paths = self.paths
-        masked = paths._replace(states=np.where(state[..., None], paths.states, 0.0), present=paths.present * state)
-        return dataclasses.replace(
-            self, pairs=_rows(self.pairs, pairs), starts=_rows(self.starts, starts), paths=masked
         )
 
 
@@ -356,7 +349,8 @@ def scaled(data: Dataset, keep: bool) -> tuple[Dataset, Standardize, Standardize
     readings, scale_o = scaled_readings(data.paths.readings, keep)
     scale = robust_standardize(data.states)
     usual, lost = data.within(scale, EXTREME)
-    found = usual.weighted().mapped(lambda x: (x - np.asarray(scale.mean)) / np.asarray(scale.std))
+    found = usual.mapped(lambda x: (x - np.asarray(scale.mean)) / np.asarray(scale.std))
+    # What has weight zero is no part of it any more.
     return from_paths(found.paths._replace(readings=readings)), scale, scale_o, lost
 
 

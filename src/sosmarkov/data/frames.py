@@ -114,13 +114,6 @@ def is_frame(value: Any) -> bool:
     return hasattr(value, "__arrow_c_stream__")
 
 
-def trajectories_from(
-    frame: Any, *, trajectory: str | None = None, time: str | None = None, columns: Sequence[str] | None = None
-) -> list[np.ndarray]:
-    """Trajectories (T_i, d) from a table with one row per state; see `read_frame`."""
-    return read_frame(frame, trajectory=trajectory, time=time, columns=columns).trajectories
-
-
 def read_frame(
     frame: Any, *, trajectory: str | None = None, time: str | None = None, columns: Sequence[str] | None = None
 ) -> Recorded:
@@ -173,7 +166,7 @@ def _index_times(frame: Any) -> np.ndarray | None:
 def coordinates_of(
     frame: Any, *, trajectory: str | None = None, time: str | None = None, columns: Sequence[str] | None = None
 ) -> list[str]:
-    """Names of the coordinates that `trajectories_from` reads with these options."""
+    """Names of the coordinates that `read_frame` reads with these options."""
     return chosen(ArrowColumns(frame), columns, {trajectory, time})
 
 
