@@ -32,6 +32,19 @@ ROOMS = [
 # Inside a room the order is a table too.
 INSIDE = {
     "core": ["checks", "programs", "files", "stored", "tree", "saving", "precision", "numerics", "perron", "special"],
+    "data": [
+        "recorded",
+        "given",
+        "dataset",
+        "enough",
+        "history",
+        "frames",
+        "doubts",
+        "wide",
+        "tables",
+        "stream",
+        "gather",
+    ],
     "contracts": ["belief", "known", "mixture"],
     "factor": [
         "bases",

@@ -10,10 +10,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from sosmarkov.core import checks
+from sosmarkov.core.programs import filled_rows
+from sosmarkov.data.given import consecutive
 from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.means import mean_after
 from sosmarkov.learning.fit import fit
 from sosmarkov.process.process import MarkovProcess
+
+# States a program is asked about at least: fewer are filled up to them.
+_FEWEST_ROWS = 64
 
 
 class MarkovEstimator(BaseEstimator):
@@ -106,12 +111,7 @@ class MarkovEstimator(BaseEstimator):
             "columns": None if names is None else [str(name) for name in names]
         }
         options["transform"] = options.pop("model_space")
-        if len(parts) > 1:
-            self.process_ = fit(parts, **options)
-        else:
-            # Of one trajectory no part could be held out whole: its pairs are, and where it was is where it starts.
-            x, x_next = _pairs(parts)
-            self.process_ = fit(transitions=(x, x_next), initial=_present(parts[0]), **options)
+        self.process_ = fit(parts, **options)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -125,15 +125,17 @@ class MarkovEstimator(BaseEstimator):
         known = ~np.any(np.isnan(rows), axis=1)
         found = np.full(rows.shape, np.nan)
         if np.any(known):
-            found[known] = np.asarray(mean_after(self._transition, _filled(rows[known])))[: np.sum(known)]
+            found[known] = np.asarray(mean_after(self._transition, filled_rows(rows[known], _FEWEST_ROWS)))[
+                : np.sum(known)
+            ]
         return found if _is_listed(X) else found.reshape(*np.shape(X)[:-1], self.n_features_in_)
 
     def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
         """Mean log p(x' | x) over the transitions in X, in nats; higher is better."""
         check_is_fitted(self)
         del y
-        x, x_next = _pairs(self._trajectories(X, groups, reset=False))
-        values = self._transition.log_prob(_filled(x_next), _filled(x))
+        x, x_next, _ = consecutive(self._trajectories(X, groups, reset=False))
+        values = self._transition.log_prob(*(filled_rows(rows, _FEWEST_ROWS) for rows in (x_next, x)))
         return float(np.mean(np.asarray(values)[: len(x)]))
 
     def sample(self, n_samples: int = 1, steps: int = 1, *, seed: int = 0) -> np.ndarray:
@@ -183,22 +185,3 @@ class MarkovEstimator(BaseEstimator):
 def _is_listed(X: Any) -> bool:
     """Whether X is a list of trajectories, possibly of different lengths, and no nested list of rows."""
     return isinstance(X, (list, tuple)) and len(X) > 0 and np.ndim(X[0]) == 2
-
-
-def _present(rows: np.ndarray) -> np.ndarray:
-    return rows[~np.any(np.isnan(rows), axis=1)]
-
-
-def _pairs(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Consecutive states, across no gap and no end of a trajectory."""
-    x, x_next = (np.concatenate([part[where] for part in parts]) for where in (slice(None, -1), slice(1, None)))
-    kept = ~np.any(np.isnan(x) | np.isnan(x_next), axis=1)
-    if not np.any(kept):
-        raise ValueError("Expected at least one pair of consecutive states, got none (all gaps, or length one).")
-    return x[kept], x_next[kept]
-
-
-def _filled(rows: np.ndarray) -> np.ndarray:
-    """Repeated up to a power of two of rows: programs are compiled for few lengths."""
-    length = max(64, 1 << (len(rows) - 1).bit_length())
-    return np.resize(rows, (length, rows.shape[1]))

@@ -16,7 +16,7 @@ import pytest
 import sosmarkov as sm
 from sosmarkov.cli import report
 from sosmarkov.cli.commands import make_parser
-from sosmarkov.data.history import Progress
+from sosmarkov.learning.progress import Progress
 
 ROOT = Path(__file__).parent.parent.parent
 LINE = np.linspace(-6.0, 6.0, 161)

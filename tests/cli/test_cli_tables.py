@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from sosmarkov.cli import options, tables
+from sosmarkov.cli import options
+from sosmarkov.data import tables
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -9,7 +9,7 @@ import scipy.stats
 
 import oracles
 import sosmarkov as sm
-from sosmarkov.data.observed import Sensed
+from sosmarkov.data.dataset import Paths, from_paths
 from sosmarkov.learning.factor import latent
 from sosmarkov.learning.factor.objectives import Parameters, realise
 from sosmarkov.learning.factor.readings import WORTH, FilterLoss, ReadParameters, gain_of_a_mixture
@@ -165,8 +165,8 @@ def test_a_bent_sensor_is_told_from_a_straight_one():
     y = rng.normal(size=(400, 2, 1))
     gains = []
     for o in (2.0 * y + 1.0, np.abs(y)):
-        data = Sensed(y, np.ones((400, 2)), o + 0.2 * rng.normal(size=y.shape))
-        held_out, training = data.split(0.2, 0)
+        data = from_paths(Paths(y, np.ones((400, 2)), o + 0.2 * rng.normal(size=y.shape)))
+        training, held_out = data.split(0.2, 0)
         gains.append(gain_of_a_mixture(training, held_out, 0))
     assert gains[0] < 0.1
     assert gains[1] > 2 * WORTH

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sosmarkov.data.given import as_columns
+
 
 class Episodes(NamedTuple):
     """What `fit(trajectories, inputs=inputs)` takes.
@@ -52,7 +54,7 @@ def _read(episode: Any, index: int, names: Sequence[str] | None) -> tuple[np.nda
         if part is None:
             raise ValueError(f"Expected {name} in episode {index}, got {type(episode).__name__} without.")
         parts.append(part)
-    observed, actions = _chosen(parts[0], index, names), _matrix(parts[1], f"actions of episode {index}")
+    observed, actions = _chosen(parts[0], index, names), as_columns(parts[1], f"actions of episode {index}")
     if len(observed) != len(actions) + 1:
         raise ValueError(
             f"Expected one observation more than actions in episode {index}, got {len(observed)} and {len(actions)}."
@@ -65,19 +67,7 @@ def _chosen(observed: Any, index: int, names: Sequence[str] | None) -> np.ndarra
     if not isinstance(observed, Mapping):
         if names is not None:
             raise ValueError(f"Expected {what} as a mapping with {list(names)}, got {type(observed).__name__}.")
-        return _matrix(observed, what)
+        return as_columns(observed, what)
     if names is None or any(name not in observed for name in names):
         raise ValueError(f"Expected observation= with names among {sorted(observed)} for {what}, got {names}.")
-    return np.concatenate([_matrix(observed[name], f"{name} in {what}") for name in names], axis=1)
-
-
-def _matrix(values: Any, what: str) -> np.ndarray:
-    try:
-        array = np.asarray(values, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Expected numbers for {what}, got {type(values).__name__}: {error}.") from error
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise ValueError(f"Expected {what} of shape (T, d), got {array.shape}.")
-    return array
+    return np.concatenate([as_columns(observed[name], f"{name} in {what}") for name in names], axis=1)

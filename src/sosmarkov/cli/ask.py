@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import sosmarkov as sm
-from sosmarkov.cli import models, tables
+from sosmarkov.cli import files, models
 from sosmarkov.cli.options import UsageError, box, shares, state
 from sosmarkov.cli.output import facts, remark, say, say_json
 
@@ -84,7 +84,7 @@ def _short(value: Any) -> Any:
 
 def propagate(options: Namespace) -> None:
     """Beliefs over the steps, as a table."""
-    tables.check_writable(options.output)
+    files.check_writable(options.output)
     wanted = shares(options.quantiles)
     _at_least(options.steps, 0, "--steps")
     process = models.load(options.model)

@@ -11,9 +11,10 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.cli import oscillator, report, tables
+from sosmarkov.cli import oscillator, report
 from sosmarkov.cli.options import UsageError
 from sosmarkov.cli.output import aligned, say
+from sosmarkov.data import tables
 
 STEPS = (0, 1, 2, 3, 5, 7)
 COLUMNS = ("position", "velocity")

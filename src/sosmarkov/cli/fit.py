@@ -11,24 +11,19 @@ from typing import Any
 import numpy as np
 
 import sosmarkov as sm
-from sosmarkov.cli import tables
-from sosmarkov.cli.options import UsageError, names, settings
+from sosmarkov.cli import files
+from sosmarkov.cli.options import UsageError, settings
 from sosmarkov.cli.output import facts, remark, say, say_json
+from sosmarkov.data.given import consecutive, present_states
+from sosmarkov.data.recorded import Recorded
 
 
 def run(options: Namespace) -> int:
     """Read, learn, save, summarise."""
-    tables.check_writable(options.output, (".sosm",))
+    files.check_writable(options.output, (".sosm",))
     if options.seed < 0:
         raise UsageError(f"Expected --seed 0 or more, got {options.seed}.")
-    series = tables.read(
-        options.data,
-        columns=names(options.columns, "--columns"),
-        trajectory=options.trajectory,
-        time=options.time,
-        inputs=names(options.inputs, "--inputs"),
-        wide=options.wide,
-    )
+    series = files.read(options)
     loud = not (options.quiet or options.json)
     if loud:
         remark(_described(series, options.data))
@@ -36,7 +31,7 @@ def run(options: Namespace) -> int:
     _require_varying(series)
     given = settings(options.set) | {"seed": options.seed, "progress": loud, "columns": series.columns}
     given |= {"checkpoint": options.checkpoint, "resume": options.resume}
-    process = _learn(series, given, options.pairs or len(series.trajectories) == 1)
+    process = _learn(series, given, options.pairs)
     process.save(options.output)
     found = _summary(process, series, options.output)
     if options.json:
@@ -48,31 +43,19 @@ def run(options: Namespace) -> int:
     return 130 if found["interrupted"] else 0
 
 
-def _learn(series: tables.Series, given: dict[str, Any], pairs: bool) -> Any:
-    if not pairs:
-        if series.inputs is not None and any(np.any(np.isnan(u)) for u in series.inputs):
+def _learn(series: Recorded, given: dict[str, Any], pairs: bool) -> Any:
+    if not pairs or len(series.trajectories) == 1:
+        if len(series.trajectories) > 1 and any(np.any(np.isnan(u)) for u in series.inputs or ()):
             raise ValueError(
                 "Expected an input in every row of a trajectory, got gaps. Fill them in, or learn from pairs of"
                 " neighbours with --pairs, which leaves steps across gaps out."
             )
         return sm.fit(series.trajectories, inputs=series.inputs, **given)
-    x, x_next, u = _pairs(series)
-    there = np.concatenate(series.trajectories)
-    start = there[~np.any(np.isnan(there), axis=1)]
-    return sm.fit(transitions=(x, x_next), initial=start, inputs=u, **given)
+    x, x_next, u = consecutive(series.trajectories, series.inputs)
+    return sm.fit(transitions=(x, x_next), initial=present_states(series.trajectories), inputs=u, **given)
 
 
-def _pairs(series: tables.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Neighbours without a gap between them, and the inputs of their steps."""
-    x, x_next = (np.concatenate([part[cut] for part in series.trajectories]) for cut in (slice(-1), slice(1, None)))
-    whole = ~np.any(np.isnan(x) | np.isnan(x_next), axis=1)
-    if not whole.any():
-        raise ValueError("Expected at least one pair of consecutive states, got none (all gaps, or length one).")
-    u = None if series.inputs is None else np.concatenate(series.inputs)[whole]
-    return x[whole], x_next[whole], u
-
-
-def _described(series: tables.Series, path: Path) -> str:
+def _described(series: Recorded, path: Path) -> str:
     lengths = [len(part) for part in series.trajectories]
     span = f"{min(lengths)}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
     many = f"{len(lengths)} trajectories of {span} states" if len(lengths) > 1 else f"one series of {span} states"
@@ -81,11 +64,11 @@ def _described(series: tables.Series, path: Path) -> str:
     return f"{path.name}: {many}{gaps}; coordinates {', '.join(series.columns)}{rest}"
 
 
-def _doubts(series: tables.Series, options: Namespace) -> None:
+def _doubts(series: Recorded, options: Namespace) -> None:
     """Coordinates that look like something else, and rows that may be no series."""
     for doubt in series.doubts:
-        remark(f"note: {doubt}")
-    told = any("--trajectory" in doubt for doubt in series.doubts)
+        remark(f"note: {files.advice(doubt)}")
+    told = any(doubt.kind == "ids" for doubt in series.doubts)
     if options.trajectory is None and not options.wide and series.left_out and not told:
         remark("note: all rows are one series. If a column tells trajectories apart, name it with --trajectory.")
     if options.columns is not None:
@@ -99,7 +82,7 @@ def _doubts(series: tables.Series, options: Namespace) -> None:
             remark(f"note: column {name!r} rarely changes. If it tells trajectories apart, say --trajectory {name}.")
 
 
-def _require_varying(series: tables.Series) -> None:
+def _require_varying(series: Recorded) -> None:
     """Refuse constant columns by their names, with the option that leaves them out."""
     states = np.concatenate(series.trajectories)
     varying = np.nanmin(states, axis=0, initial=np.inf) < np.nanmax(states, axis=0, initial=-np.inf)
@@ -116,7 +99,7 @@ def quoted(names: Sequence[str]) -> str:
     return shlex.quote(",".join(f'"{name}"' if "," in name else name for name in names))
 
 
-def _summary(process: Any, series: tables.Series, path: Path) -> dict[str, Any]:
+def _summary(process: Any, series: Recorded, path: Path) -> dict[str, Any]:
     history = process.history
     return {
         "model": str(path),
@@ -136,16 +119,15 @@ def _summary(process: Any, series: tables.Series, path: Path) -> dict[str, Any]:
     }
 
 
-def references(series: tables.Series) -> dict[str, float]:
+def references(series: Recorded) -> dict[str, float]:
     """Log-likelihoods per state that need no learning, on all the data: what a model should exceed.
 
     `beliefs`: one normal distribution for all states. `transitions`: x' = A x + b + normal noise, by least squares.
     """
-    states = np.concatenate(series.trajectories)
-    x, x_next, _ = _pairs(series)
+    x, x_next, _ = consecutive(series.trajectories)
     design = np.column_stack([x, np.ones(len(x))])
     residual = x_next - design @ np.linalg.lstsq(design, x_next, rcond=None)[0]
-    spread = {"beliefs": states[~np.any(np.isnan(states), axis=1)], "transitions": residual}
+    spread = {"beliefs": present_states(series.trajectories), "transitions": residual}
     return {name: _normal_score(rows) for name, rows in spread.items()}
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov.cli import options as words
-from sosmarkov.cli import tables
 from sosmarkov.cli.options import UsageError
 from sosmarkov.cli.output import aligned, remark, say, say_json
+from sosmarkov.data import tables
 from sosmarkov.plots.numbers import quantiles
 
 # More rows than a person reads are not printed.

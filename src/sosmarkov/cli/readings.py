@@ -7,13 +7,15 @@ from argparse import Namespace
 import numpy as np
 
 import sosmarkov as sm
-from sosmarkov.cli import models, tables
+from sosmarkov.cli import files, models
 from sosmarkov.cli.options import UsageError, names, sensor, shares
+from sosmarkov.data.given import padded
+from sosmarkov.data.recorded import Recorded
 
 
 def run(options: Namespace) -> None:
     """Filter or smooth every series of a file, and write one table."""
-    tables.check_writable(options.output)
+    files.check_writable(options.output)
     wanted = shares(options.quantiles)
     process = models.single(models.load(options.model), "filter")
     known, columns = _sensor(process, options)
@@ -21,21 +23,14 @@ def run(options: Namespace) -> None:
     given = names(options.inputs, "--inputs")
     if dim != len(given or ()):
         raise UsageError(f"Expected {dim} columns of --inputs for this model, got {len(given or ())}.")
-    series = tables.read(
-        options.data,
-        columns=columns,
-        trajectory=options.trajectory,
-        time=options.time,
-        inputs=given,
-        wide=options.wide,
-    )
+    series = files.read(options, columns)
     verb = process.smooth if options.smooth else process.filter
     parts, evidence = [], []
     longest = max(map(len, series.trajectories))
     for index, rows in enumerate(series.trajectories):
-        inputs = None if series.inputs is None else _to_length(series.inputs[index], longest - 1, 0.0)
+        inputs = None if series.inputs is None else padded([series.inputs[index]], longest - 1, 0.0)[0]
         # Of one length for all, so that one program serves: what is missing at the end changes nothing before it.
-        found = verb(_to_length(rows, longest, np.nan), sensor=known, inputs=inputs)
+        found = verb(padded([rows], longest)[0], sensor=known, inputs=inputs)
         summary = models.summarise(found.beliefs, wanted)
         summary = models.Summary(*(part[: len(rows)] for part in summary))
         parts.append(models.table(summary, process.columns, wanted, _beside(series, index)))
@@ -62,11 +57,7 @@ def _sensor(process: sm.MarkovProcess, options: Namespace) -> tuple[sm.GaussianS
     return sm.GaussianSensor(where, [part.std for part in parts]), columns
 
 
-def _to_length(rows: np.ndarray, length: int, fill: float) -> np.ndarray:
-    return np.concatenate([rows, np.full((length - len(rows), rows.shape[1]), fill)])
-
-
-def _beside(series: tables.Series, index: int) -> dict[str, np.ndarray]:
+def _beside(series: Recorded, index: int) -> dict[str, np.ndarray]:
     """Trajectory, step and time of every row, as far as the file has them."""
     count = len(series.trajectories[index])
     found: dict[str, np.ndarray] = {}

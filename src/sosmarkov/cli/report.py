@@ -8,25 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from sosmarkov.cli import models, tables
-from sosmarkov.cli.options import names
+from sosmarkov.cli import files, models
 from sosmarkov.cli.output import remark, say
 
 
 def run(options: Namespace) -> None:
     """Write the page."""
-    tables.check_writable(options.output, (".html",))
+    files.check_writable(options.output, (".html",))
     process = models.load(options.model)
     data, inputs = None, None
     if options.data is not None:
-        series = tables.read(
-            options.data,
-            columns=names(options.columns, "--columns") or process.columns,
-            trajectory=options.trajectory,
-            time=options.time,
-            inputs=names(options.inputs, "--inputs"),
-            wide=options.wide,
-        )
+        series = files.read(options, process.columns)
         data, inputs = _whole(series.trajectories), series.inputs
         if data[0].shape[1] != process.dim:
             raise ValueError(f"Expected {process.dim} columns, {', '.join(process.columns)}, got {data[0].shape[1]}.")

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sosmarkov.core import checks
 
@@ -33,6 +34,17 @@ def jit_wide(function: Callable[P, R]) -> Callable[P, R]:
         return (wide if own else plain)(*args, **kwargs)
 
     return call
+
+
+def few_lengths(count: int, least: int = 1) -> int:
+    """The power of two, `least` or more, that holds so many rows: programs are compiled for few lengths."""
+    return max(least, 1 << max(0, count - 1).bit_length())
+
+
+def filled_rows(rows: np.ndarray, least: int = 1) -> np.ndarray:
+    """Rows (N, d), and after them the last one again up to `few_lengths`; zeros where there is none."""
+    missing = few_lengths(len(rows), least) - len(rows)
+    return np.pad(rows, ((0, missing), (0, 0)), mode="edge" if len(rows) else "constant")
 
 
 def _inside_another(arguments: Any) -> bool:

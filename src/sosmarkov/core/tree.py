@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import math
 import types
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -40,7 +41,7 @@ class Writer:
             return {"array" if isinstance(value, Array) else "numpy": self._keep(value)}
         if type(value) in (tuple, list):
             return {type(value).__name__: [self.encode(part) for part in value]}
-        if type(value) is dict and set(map(type, value)) <= {str}:
+        if isinstance(value, Mapping) and set(map(type, value)) <= {str}:
             return {"dict": {key: self.encode(part) for key, part in value.items()}}
         entry = entry_of(type(value))
         if entry is not None:
@@ -229,4 +230,5 @@ def _fits(value: Any, hint: Any) -> bool:
         return len(value) == len(arguments) and all(map(_fits, value, arguments))
     if origin is dict:
         return type(value) is dict and all(_fits(part, arguments[1]) for part in value.values())
-    return isinstance(value, hint)
+    # A record that also reads as a mapping is stored as one.
+    return isinstance(value, dict if issubclass(hint, Mapping) else hint)

@@ -1,82 +1,274 @@
-"""Trajectories and transition pairs, checked, weighted, and split by trajectory."""
+"""`Dataset`, the one record of what was given: transitions, initial states, trajectories, what was read, what acted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.data import given
+from sosmarkov.data.recorded import Clock
 from sosmarkov.spaces.transforms import Standardize, Transform, rows_to_model
 
+# States beyond this many deviations are set aside, or count as missing within a trajectory.
+EXTREME = 100.0
+# A standard deviation this many times the one the quartiles suggest is made by a few extreme states.
+_CONTAMINATED = 5.0
 
-class Data(NamedTuple):
-    """What `fit` was given, as plain arrays.
+
+class Pairs(NamedTuple):
+    """Transitions.
 
     Attributes:
         x: States with a successor, shape (N, d).
         x_next: Their successors, shape (N, d).
-        weight: Weight of each pair, shape (N,).
-        owner: The trajectory each pair belongs to, shape (N,).
-        initial: Initial states, shape (N0, d).
-        initial_weight: Their weights, shape (N0,).
-        initial_owner: The trajectory each belongs to, shape (N0,).
-        trajectories: Shape (M, T, d), missing states as zeros; M is zero where pairs were given.
-        present: Weight of each state of a trajectory, zero where it is missing, shape (M, T).
-        u: Input of each pair, shape (N, e); None where there are no inputs.
-        inputs: Input of each step of a trajectory, shape (M, T - 1, e), zero where it leads to no pair; or None.
+        weight: Shape (N,).
+        owner: The trajectory each belongs to, shape (N,).
+        u: Input of each, shape (N, e); None where there are no inputs.
+        reading: What was read of `x_next`, shape (N, k), NaN where missing; None without readings.
     """
 
     x: np.ndarray
     x_next: np.ndarray
     weight: np.ndarray
     owner: np.ndarray
-    initial: np.ndarray
-    initial_weight: np.ndarray
-    initial_owner: np.ndarray
-    trajectories: np.ndarray
-    present: np.ndarray
     u: np.ndarray | None = None
+    reading: np.ndarray | None = None
+
+    @property
+    def batch(self) -> tuple[np.ndarray, ...]:
+        """x, x', weights, and inputs where there are any."""
+        return self.x, self.x_next, self.weight, *(() if self.u is None else (self.u,))
+
+    @property
+    def read(self) -> tuple[np.ndarray, ...]:
+        """x, x', weights and the readings of x'."""
+        return _present(self.x, self.x_next, self.weight, self.reading)
+
+
+class Starts(NamedTuple):
+    """Initial states.
+
+    Attributes:
+        x: Shape (N0, d).
+        weight: Shape (N0,).
+        owner: The trajectory each belongs to, shape (N0,).
+        reading: What was read of them, shape (N0, k); None without readings.
+    """
+
+    x: np.ndarray
+    weight: np.ndarray
+    owner: np.ndarray
+    reading: np.ndarray | None = None
+
+    @property
+    def batch(self) -> tuple[np.ndarray, np.ndarray]:
+        """States and weights."""
+        return self.x, self.weight
+
+    @property
+    def read(self) -> tuple[np.ndarray, ...]:
+        """States, weights and readings."""
+        return _present(self.x, self.weight, self.reading)
+
+
+class Paths(NamedTuple):
+    """Trajectories of one length.
+
+    Attributes:
+        states: Shape (M, T, d), zero where missing.
+        present: Weight of each state, zero where it is missing, shape (M, T).
+        readings: What was read of each state, shape (M, T, k), NaN where missing; None without readings.
+        inputs: Input of each step, shape (M, T - 1, e), zero where it leads to no state; None without inputs.
+    """
+
+    states: np.ndarray
+    present: np.ndarray
+    readings: np.ndarray | None = None
     inputs: np.ndarray | None = None
+
+    def batch(self, steps: int | None = None) -> tuple[np.ndarray, ...]:
+        """States, weights, readings and inputs, as far as there are any, over so many steps."""
+        end = None if steps is None else steps + 1
+        inputs = None if self.inputs is None else self.inputs[:, :steps]
+        return _present(*(None if a is None else a[:, :end] for a in self[:3]), inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """What was given to learn from, as plain arrays.
+
+    Of trajectories, `pairs` and `starts` are the transitions and initial states in them: no pair crosses a gap, and
+    none crosses from one trajectory to the next. Of independent pairs, and of one long series, `paths` has none.
+
+    Attributes:
+        pairs: Transitions.
+        starts: Initial states.
+        paths: Trajectories.
+        columns: Names of the coordinates, where they have any.
+        clock: When states were observed, where that is known.
+    """
+
+    pairs: Pairs
+    starts: Starts
+    paths: Paths
+    columns: tuple[str, ...] | None = None
+    clock: Clock | None = None
 
     @property
     def dim(self) -> int:
         """Number of coordinates."""
-        return self.x.shape[1]
+        return self.pairs.x.shape[1]
 
     @property
-    def states(self) -> np.ndarray:
-        """All states with their repetitions, for scales."""
-        return np.concatenate([self.x, self.x_next, self.initial])
+    def whole(self) -> bool:
+        """Whether there are trajectories."""
+        return len(self.paths.states) > 0
 
     @property
     def horizon(self) -> int:
         """Transitions in the longest trajectory."""
-        return self.trajectories.shape[1] - 1
+        return self.paths.states.shape[1] - 1
+
+    @property
+    def states(self) -> np.ndarray:
+        """All states with their repetitions, for scales, shape (n, d)."""
+        return np.concatenate([self.pairs.x, self.pairs.x_next, self.starts.x])
+
+    def mapped(self, function: Callable[[np.ndarray], np.ndarray]) -> Dataset:
+        """With a function of arrays (..., d) applied to every state; missing ones stay zero."""
+        pairs, starts, paths = self.pairs, self.starts, self.paths
+        return dataclasses.replace(
+            self,
+            pairs=pairs._replace(x=function(pairs.x), x_next=function(pairs.x_next)),
+            starts=starts._replace(x=function(starts.x)),
+            paths=paths._replace(states=np.where(paths.present[..., None] > 0, function(paths.states), 0.0)),
+        )
+
+    def kept(self, usable: Callable[[np.ndarray], np.ndarray]) -> tuple[Dataset, int]:
+        """Without the states for which a function from (..., d) to (...) is false, and how many pairs that took away.
+
+        Nothing is shortened: within a trajectory such states count as missing.
+        """
+        pairs, starts, paths = self.pairs, self.starts, self.paths
+        pair, state = usable(pairs.x) & usable(pairs.x_next), usable(paths.states)
+        masked = paths._replace(states=np.where(state[..., None], paths.states, 0.0), present=paths.present * state)
+        found = dataclasses.replace(
+            self, pairs=_rows(pairs, pair), starts=_rows(starts, usable(starts.x)), paths=masked
+        )
+        return found, int((~pair).sum())
+
+    def within(self, transform: Transform, extreme: float) -> tuple[Dataset, int]:
+        """Without the states beyond so many deviations, and how many pairs that took away.
+
+        A simulation that blew up says nothing about the dynamics one can learn, and its likelihood has no useful
+        gradient. Nothing is dropped from what is later scored.
+        """
+        return self.kept(lambda x: np.all(np.abs(rows_to_model(transform, x)[0]) <= extreme, axis=-1))
+
+    def split(self, share: float, seed: int) -> tuple[Dataset, Dataset]:
+        """Training and held-out parts, without a clock; a trajectory goes to one of them whole."""
+        rng = np.random.default_rng(seed)
+
+        def drawn(count: int) -> list[np.ndarray]:
+            order = rng.permutation(count)
+            held_out = max(1, round(share * count))
+            return [order[held_out:], order[:held_out]]
+
+        paths = drawn(len(self.paths.states))
+        if self.paths.readings is not None:
+            # Rows stay in the order drawn, in which such fits have always taken them.
+            found = [from_paths(_rows(self.paths, rows)) for rows in paths]
+        elif self.whole:
+            owners = self.pairs.owner, self.starts.owner
+            found = [self._part(np.isin(owners[0], rows), np.isin(owners[1], rows), np.sort(rows)) for rows in paths]
+        else:
+            both = [drawn(len(self.pairs.x)), drawn(len(self.starts.x)), paths]
+            found = [self._part(*map(np.sort, rows)) for rows in zip(*both, strict=True)]
+        for name, sizes in (
+            ("transitions", [len(part.pairs.x) for part in found]),
+            ("initial states", [len(part.starts.x) for part in found]),
+        ):
+            if not all(sizes):
+                raise ValueError(
+                    f"Expected {name} in both the training and the held-out part, got {sizes[0]} and {sizes[1]}. Give"
+                    " more trajectories, or another validation share or seed."
+                )
+        first, second = (dataclasses.replace(part, columns=self.columns, clock=None) for part in found)
+        return first, second
+
+    def regular(self) -> Dataset:
+        """With a pair for every step of the padded trajectories, absent ones with weight zero: shapes are fixed."""
+        states, present = self.paths.states, self.paths.present
+        weight = np.where(present[:, 1:] > 0, present[:, :-1], 0.0)
+        x, x_next = (a.reshape(-1, self.dim) for a in (states[:, :-1], states[:, 1:]))
+        owner = np.repeat(np.arange(len(states)), self.horizon)
+        return dataclasses.replace(self, pairs=Pairs(x, x_next, weight.reshape(-1), owner))
+
+    def _part(self, pairs: np.ndarray, starts: np.ndarray, paths: np.ndarray) -> Dataset:
+        """Some rows of each."""
+        return dataclasses.replace(
+            self, pairs=_rows(self.pairs, pairs), starts=_rows(self.starts, starts), paths=_rows(self.paths, paths)
+        )
+
+
+_Block = TypeVar("_Block", Pairs, Starts, Paths)
+
+
+def _rows(block: _Block, rows: np.ndarray) -> _Block:
+    return block._replace(**{n: None if array is None else array[rows] for n, array in block._asdict().items()})
+
+
+def _present(*arrays: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    return tuple(array for array in arrays if array is not None)
+
+
+def from_paths(paths: Paths, here: np.ndarray | None = None) -> Dataset:
+    """Trajectories, with the pairs and initial states in them; `here` says which states there are (M, T).
+
+    None: those of a weight above zero.
+    """
+    here = paths.present > 0 if here is None else here
+    owner, k = given.unbroken(here)
+    if len(owner) == 0:
+        raise ValueError("Expected at least one pair of consecutive states, got none (all gaps, or length one).")
+    started = np.flatnonzero(here[:, 0])
+    states, present, readings, inputs = paths
+    return Dataset(
+        Pairs(
+            states[owner, k], states[owner, k + 1], present[owner, k], owner,
+            None if inputs is None else inputs[owner, k], None if readings is None else readings[owner, k + 1],
+        ),
+        Starts(states[started, 0], present[started, 0], started, None if readings is None else readings[started, 0]),
+        paths,
+    )  # fmt: skip
 
 
 def from_trajectories(
     trajectories: ArrayLike | Sequence[ArrayLike],
     weights: ArrayLike | None = None,
     inputs: ArrayLike | Sequence[ArrayLike] | None = None,
-) -> Data:
+    observations: ArrayLike | Sequence[ArrayLike] | None = None,
+) -> Dataset:
     """Pairs, initial states and padded trajectories from (N, T, d) or from a list of (T_i, d).
 
-    A row with a NaN is a gap: no pair crosses it, and none crosses from one trajectory to the next. Inputs, of shape
-    (N, T - 1, e) or a list of (T_i - 1, e), belong to the steps.
+    A row with a NaN is a gap. Inputs, of shape (N, T - 1, e) or a list of (T_i - 1, e), belong to the steps;
+    observations, of shape (N, T, k) or a list of (T_i, k), to the states.
     """
-    parts = as_list(trajectories)
-    weight = _weights(weights, len(parts), "trajectory")
-    padded = _pad(parts)
-    if np.any(np.isinf(padded)):
-        index = int(np.flatnonzero(np.any(np.isinf(padded), axis=(1, 2)))[0])
-        raise ValueError(f"Expected finite states (NaN rows are gaps), got infinite ones in trajectory {index}.")
-    here = ~np.any(np.isnan(padded), axis=2)
-    padded = np.where(here[..., None], padded, 0.0)
+    parts = given.as_list(trajectories)
+    lengths = [len(part) for part in parts]
+    weight = given.as_weights(weights, len(parts), "trajectory")
+    states = given.padded(parts)
+    _refuse_infinite(states)
+    here = ~np.any(np.isnan(states), axis=2)
+    states = np.where(here[..., None], states, 0.0)
     u = None
     if inputs is not None:
-        u = _inputs_like(inputs, [len(part) for part in parts], padded.shape[1])
+        u = given.padded(given.aligned_inputs(inputs, lengths), states.shape[1] - 1)
         known = np.all(np.isfinite(u), axis=2)
         needed = np.flip(np.logical_or.accumulate(np.flip(here[:, 1:], axis=1), axis=1), axis=1)
         if np.any(needed & ~known):
@@ -85,41 +277,25 @@ def from_trajectories(
                 " Beliefs go through gaps in the states, not through gaps in the inputs: split such trajectories."
             )
         u = np.where(known[..., None], u, 0.0)
-    owner, k = np.nonzero(here[:, :-1] & here[:, 1:])
-    if len(owner) == 0:
-        raise ValueError("Expected at least one pair of consecutive states, got none (all gaps, or length one).")
-    started = np.flatnonzero(here[:, 0])
-    return Data(
-        x=padded[owner, k],
-        x_next=padded[owner, k + 1],
-        weight=weight[owner],
-        owner=owner,
-        initial=padded[started, 0],
-        initial_weight=weight[started],
-        initial_owner=started,
-        trajectories=padded,
-        present=here * weight[:, None],
-        u=None if u is None else u[owner, k],
-        inputs=u,
-    )
+    readings = None if observations is None else given.as_readings(observations, lengths)
+    return from_paths(Paths(states, here * weight[:, None], readings, u), here)
 
 
-def _inputs_like(inputs: ArrayLike | Sequence[ArrayLike], lengths: list[int], longest: int) -> np.ndarray:
-    """Inputs padded with NaN to shape (N, longest - 1, e); those of one number may lack their last axis."""
-    each = [np.asarray(part, dtype=float) for part in inputs]
-    each = [part[:, None] if part.ndim == 1 else part for part in each]
-    if len(each) != len(lengths):
-        raise ValueError(f"Expected inputs of {len(lengths)} trajectories, got those of {len(each)}.")
-    dim = each[0].shape[-1]
-    padded = np.full((len(each), longest - 1, dim), np.nan)
-    for index, (part, length) in enumerate(zip(each, lengths, strict=True)):
-        if part.shape != (length - 1, dim):
-            raise ValueError(
-                f"Expected inputs of shape ({length - 1}, {dim}) for trajectory {index}, one for each of its steps, got"
-                f" {part.shape}."
-            )
-        padded[index, : length - 1] = part
-    return padded
+def from_series(
+    trajectories: Sequence[np.ndarray],
+    weights: ArrayLike | None = None,
+    inputs: ArrayLike | Sequence[ArrayLike] | None = None,
+) -> Dataset:
+    """The pairs in one long series (T, d), a list of one: of one trajectory no part could be held out whole.
+
+    Where it was is where it starts: every state is an initial one.
+    """
+    parts = list(given.as_list(trajectories))
+    given.as_weights(weights, len(parts), "trajectory")
+    _refuse_infinite(given.padded(parts))
+    u = None if inputs is None else given.aligned_inputs(inputs, [len(part) for part in parts])
+    x, x_next, u = given.consecutive(parts, u)
+    return from_pairs(x, x_next, given.present_states(parts), inputs=u)
 
 
 def from_pairs(
@@ -128,60 +304,30 @@ def from_pairs(
     initial: ArrayLike,
     weights: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-) -> Data:
+) -> Dataset:
     """Independent transition pairs and initial states; NaN is refused here, since it cannot be a gap."""
     x, x_next, initial = (
-        _matrix(a, name) for a, name in ((x, "transitions[0]"), (x_next, "transitions[1]"), (initial, "initial"))
+        given.as_matrix(a, name)
+        for a, name in ((x, "transitions[0]"), (x_next, "transitions[1]"), (initial, "initial"))
     )
     if x.shape != x_next.shape:
         raise ValueError(f"Expected as many x as x_next, got {x.shape} and {x_next.shape}.")
     if initial.shape[1] != x.shape[1]:
         raise ValueError(f"Expected initial states with {x.shape[1]} coordinates, got {initial.shape[1]}.")
-    weight, count = _weights(weights, len(x), "pair"), len(initial)
-    u = None
-    if inputs is not None:
-        u = _matrix(np.asarray(inputs, dtype=float).reshape(len(x), -1), "inputs")
-    empty = np.zeros((0, 2, x.shape[1]))
-    return Data(
-        x,
-        x_next,
-        weight,
-        np.arange(len(x)),
-        initial,
-        np.ones(count),
-        np.arange(count),
-        empty,
-        np.zeros((0, 2)),
-        u,
-        None if u is None else np.zeros((0, 1, u.shape[1])),
+    weight, count = given.as_weights(weights, len(x), "pair"), len(initial)
+    u = None if inputs is None else given.as_matrix(np.asarray(inputs, dtype=float).reshape(len(x), -1), "inputs")
+    empty = Paths(np.zeros((0, 2, x.shape[1])), np.zeros((0, 2)))
+    return Dataset(
+        Pairs(x, x_next, weight, np.arange(len(x)), u),
+        Starts(initial, np.ones(count), np.arange(count)),
+        empty if u is None else empty._replace(inputs=np.zeros((0, 1, u.shape[1]))),
     )
 
 
-def require_enough(data: Data, least: int) -> None:
-    """Refuse too little data, coordinates that never vary, and states that repeat too much to learn from."""
-    if len(data.x) < least or len(data.initial) < 2:
-        raise ValueError(
-            f"Expected at least {least} transitions and two initial states to learn from, got {len(data.x)} and"
-            f" {len(data.initial)}. For one long series give transitions=(x[:-1], x[1:]) and initial=x."
-        )
-    constant = np.flatnonzero(np.ptp(np.concatenate([data.x, data.x_next]), axis=0) == 0)
-    if constant.size:
-        raise ValueError(f"Expected coordinates that vary, got constant ones {constant.tolist()}. Drop them first.")
-    distinct = len(np.unique(data.x_next, axis=0))
-    if distinct < least:
-        raise ValueError(
-            f"Expected at least {least} distinct successors, got {distinct} among {len(data.x)}. A density cannot be"
-            " learned from values that only repeat: use a smaller size, or data that are not rounded."
-        )
-
-
-def repeated(data: Data) -> int:
-    """How many transition pairs are copies of another."""
-    return len(data.x) - len(np.unique(np.concatenate([data.x, data.x_next], axis=1), axis=0))
-
-
-# A standard deviation this many times the one the quartiles suggest is made by a few extreme states.
-_CONTAMINATED = 5.0
+def _refuse_infinite(states: np.ndarray) -> None:
+    if np.any(np.isinf(states)):
+        index = int(np.flatnonzero(np.any(np.isinf(states), axis=(1, 2)))[0])
+        raise ValueError(f"Expected finite states (NaN rows are gaps), got infinite ones in trajectory {index}.")
 
 
 def robust_standardize(x: np.ndarray) -> Standardize:
@@ -194,114 +340,28 @@ def robust_standardize(x: np.ndarray) -> Standardize:
     return Standardize(mean, np.where(contaminated, spread, std))
 
 
-def set_aside_extremes(data: Data, transform: Transform, extreme: float) -> tuple[Data, int]:
-    """Without the states that lie beyond so many deviations, and how many pairs that took away.
+def scaled(data: Dataset, keep: bool) -> tuple[Dataset, Standardize, Standardize, int]:
+    """Trajectories with readings in model space, the maps there, and how many pairs extreme states took away.
 
-    A simulation that blew up says nothing about the dynamics one can learn, and its likelihood has no useful
-    gradient. Nothing is dropped from what is later scored.
+    Readings are kept as they are where they are those of a known sensor; inputs always are.
     """
-
-    def usable(x: np.ndarray) -> np.ndarray:
-        return np.all(np.abs(rows_to_model(transform, x)[0]) <= extreme, axis=-1)
-
-    pair, start, state = usable(data.x) & usable(data.x_next), usable(data.initial), usable(data.trajectories)
-    kept = _select(data, pair, start, np.ones(len(data.trajectories), bool))
-    kept = kept._replace(
-        trajectories=np.where(state[..., None], data.trajectories, 0.0), present=data.present * state
-    )  # fmt: skip
-    return kept, int((~pair).sum())
+    assert data.paths.readings is not None
+    readings, scale_o = scaled_readings(data.paths.readings, keep)
+    scale = robust_standardize(data.states)
+    usual, lost = data.within(scale, EXTREME)
+    found = usual.mapped(lambda x: (x - np.asarray(scale.mean)) / np.asarray(scale.std))
+    # What has weight zero is no part of it any more.
+    return from_paths(found.paths._replace(readings=readings)), scale, scale_o, lost
 
 
-def split(data: Data, share: float, seed: int) -> tuple[Data, Data]:
-    """Training and held-out parts; a trajectory goes to one of them whole."""
-    rng = np.random.default_rng(seed)
-
-    def held_out(count: int) -> np.ndarray:
-        chosen = np.zeros(count, dtype=bool)
-        chosen[rng.permutation(count)[: max(1, round(share * count))]] = True
-        return chosen
-
-    whole = held_out(len(data.trajectories))
-    if len(data.trajectories):
-        pair, start = whole[data.owner], whole[data.initial_owner]
-    else:
-        pair, start = held_out(len(data.x)), held_out(len(data.initial))
-    for name, chosen in (("transitions", pair), ("initial states", start)):
-        if chosen.all() or not chosen.any():
-            raise ValueError(
-                f"Expected {name} in both the training and the held-out part, got {int((~chosen).sum())} and"
-                f" {int(chosen.sum())}. Give more trajectories, or another validation share or seed."
-            )
-    return _select(data, ~pair, ~start, ~whole), _select(data, pair, start, whole)
-
-
-def _select(data: Data, pair: np.ndarray, start: np.ndarray, whole: np.ndarray) -> Data:
-    rows = {name: pair for name in ("x", "x_next", "weight", "owner")}
-    rows |= {name: start for name in ("initial", "initial_weight", "initial_owner")}
-    rows |= {name: whole for name in ("trajectories", "present")}
-    if data.u is not None:
-        rows |= {"u": pair, "inputs": whole}
-    return Data(**{name: getattr(data, name)[chosen] for name, chosen in rows.items()})
-
-
-def _weights(weights: ArrayLike | None, count: int, what: str) -> np.ndarray:
-    if weights is None:
-        return np.ones(count)
-    array = np.asarray(weights, dtype=float)
-    if array.shape != (count,):
-        raise ValueError(f"Expected one weight per {what}, shape ({count},), got {array.shape}.")
-    if not np.all(np.isfinite(array)) or np.any(array < 0) or array.sum() == 0:
-        raise ValueError("Expected finite weights >= 0, not all zero, got others.")
-    # Mean one: losses stay averages whatever the scale of the weights.
-    return array / array.mean()
-
-
-def _matrix(x: ArrayLike, name: str) -> np.ndarray:
-    try:
-        array = np.asarray(x, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Expected numbers for {name}, got {type(x).__name__}: {error}.") from error
-    if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"Expected {name} of shape (N, d), got {array.shape}.")
-    if not np.all(np.isfinite(array)):
-        raise ValueError(f"Expected finite numbers for {name}, got NaN or infinite ones. Remove them first.")
-    return array
-
-
-def _pad(parts: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
-    """Shape (N, longest, d), NaN after the end of shorter ones."""
-    if isinstance(parts, np.ndarray):
-        return parts
-    dim = parts[0].shape[1]
-    longest = max(len(part) for part in parts)
-    padded = np.full((len(parts), longest, dim), np.nan)
-    for index, part in enumerate(parts):
-        if part.shape[1] != dim:
-            raise ValueError(
-                f"Expected trajectories with {dim} coordinates like the first, got {part.shape[1]} in number {index}."
-            )
-        padded[index, : len(part)] = part
-    return padded
-
-
-def as_list(trajectories: ArrayLike | Sequence[ArrayLike]) -> Sequence[np.ndarray] | np.ndarray:
-    """An array (N, T, d), or a list of arrays (T_i, d), of numbers."""
-    expected = "Expected trajectories as an array (N, T, d) or a list of arrays (T_i, d), got"
-    ragged = isinstance(trajectories, (list, tuple)) and len(trajectories) > 0 and np.ndim(trajectories[0]) == 2
-    try:
-        if not ragged:
-            array = np.asarray(trajectories, dtype=float)
-            if array.ndim != 3 or 0 in array.shape:
-                raise ValueError(f"{expected} an array of shape {array.shape}.")
-            return array
-        parts = [np.asarray(part, dtype=float) for part in trajectories]
-    except TypeError as error:
-        raise ValueError(f"{expected} {type(trajectories).__name__}: {error}.") from error
-    except ValueError as error:
-        if str(error).startswith("Expected"):
-            raise
-        raise ValueError(f"{expected} {type(trajectories).__name__}: {error}.") from error
-    for index, part in enumerate(parts):
-        if part.ndim != 2 or part.shape[1] == 0:
-            raise ValueError(f"Expected trajectory {index} of shape (T, d), got {part.shape}.")
-    return parts
+def scaled_readings(readings: np.ndarray, keep: bool) -> tuple[np.ndarray, Standardize]:
+    """Readings by their own mean and spread, and the map there; or as they are."""
+    dim = readings.shape[2]
+    columns = [readings[..., c][~np.isnan(readings[..., c])] for c in range(dim)]
+    if min(len(column) for column in columns) < 2 or min(np.std(column) for column in columns) == 0:
+        raise ValueError("Expected readings that vary in every coordinate, got none or constant ones.")
+    if keep:
+        return readings, Standardize(np.zeros(dim), np.ones(dim))
+    scales = [robust_standardize(column[:, None]) for column in columns]
+    scale = Standardize(*(np.concatenate([np.asarray(getattr(s, n)) for s in scales]) for n in ("mean", "std")))
+    return (readings - np.asarray(scale.mean)) / np.asarray(scale.std), scale

@@ -5,27 +5,15 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from sosmarkov.data.recorded import Recorded
 
 # A gap this many times as long as there are rows is a wrong time, not a gap.
 _EMPTY = 1000
 _LONG = 100_000
-
-
-class Arranged(NamedTuple):
-    """Trajectories as a table had them.
-
-    Attributes:
-        trajectories: One array (T_i, d) each, in the order they first appear; missing entries are NaN.
-        labels: What the table calls each; None where all rows are one.
-        times: The time of each row of each, numbers or dates, gaps filled in; None where rows are in order.
-    """
-
-    trajectories: list[np.ndarray]
-    labels: list[Any] | None
-    times: list[np.ndarray] | None
 
 
 class Columns(ABC):
@@ -52,6 +40,13 @@ class Columns(ABC):
     @abstractmethod
     def labels(self, name: str) -> tuple[np.ndarray, list[Any]]:
         """Whole numbers 0, 1, ... in the order labels first appear (-1: missing), and the labels."""
+
+    def stacked(self, names: Sequence[str]) -> np.ndarray:
+        """Columns of numbers side by side, shape (n, d)."""
+        values = np.stack([self.numbers(name) for name in names], axis=1)
+        if len(values) == 0:
+            raise ValueError("Expected at least one row, got an empty table.")
+        return values
 
 
 class ArrowColumns(Columns):
@@ -119,30 +114,59 @@ def is_frame(value: Any) -> bool:
     return hasattr(value, "__arrow_c_stream__")
 
 
-def trajectories_from(
+def read_frame(
     frame: Any, *, trajectory: str | None = None, time: str | None = None, columns: Sequence[str] | None = None
-) -> list[np.ndarray]:
-    """Trajectories (T_i, d) from a table with one row per state.
+) -> Recorded:
+    """What a table with one row per state holds.
 
     Args:
-        frame: Any table with `__arrow_c_stream__` (pandas, polars, pyarrow, ...).
+        frame: Any table with `__arrow_c_stream__` (pandas, polars, pyarrow, ...), or one column of such.
         trajectory: The column that says which trajectory a row belongs to; None: all rows are one.
         time: The column to sort each trajectory by. Times a whole number of steps apart leave gaps (NaN rows); others
-            are refused, since a process in discrete time has one step length. None: rows are in order.
+            are refused, since a process in discrete time has one step length. None: rows are in order; where all are
+            one trajectory and the frame has an index of times, these are their times.
         columns: The coordinates, in order; None: all numeric columns but those two.
 
     Returns:
-        One array per trajectory, in the order they first appear. Null entries become NaN.
+        Trajectories in the order they first appear. Null entries become NaN.
     """
-    table = ArrowColumns(frame)
-    names = chosen(table, columns, {trajectory, time})
-    return arrange(table, names, trajectory=trajectory, time=time).trajectories
+    frame = _as_frame(frame)
+    moments = _index_times(frame) if trajectory is None and time is None else None
+    table = ArrowColumns(frame if moments is None else frame.reset_index(drop=True))
+    return arrange(table, chosen(table, columns, {trajectory, time}), trajectory, time, moments=moments)
+
+
+def _as_frame(value: Any) -> Any:
+    """A column by itself as a frame of one."""
+    if not hasattr(value, "to_frame"):
+        return value
+    return value.to_frame("x0" if value.name in (None, "") else str(value.name))
+
+
+def _index_times(frame: Any) -> np.ndarray | None:
+    """The times that a frame of pandas has for its index; None where it has none, or its frequency says all."""
+    index: Any = getattr(frame, "index", None)
+    if not hasattr(index, "freq"):
+        return None
+    # Of periods the ordinals: months follow each other whatever their days.
+    ordinal = hasattr(index, "to_timestamp")
+    moments = np.asarray(index.asi8 if ordinal else index.values)
+    if np.any(index.isna()):
+        raise ValueError("Expected a time in every row of the index, got missing ones.")
+    if np.any(np.diff(moments) < moments[:1] - moments[:1]):
+        raise ValueError(
+            "Expected an index of times that increase, got ones that fall back. Sort the rows first, or tell"
+            " trajectories apart with trajectory=."
+        )
+    if ordinal:
+        return moments
+    return None if index.freq is not None else moments
 
 
 def coordinates_of(
     frame: Any, *, trajectory: str | None = None, time: str | None = None, columns: Sequence[str] | None = None
 ) -> list[str]:
-    """Names of the coordinates that `trajectories_from` reads with these options."""
+    """Names of the coordinates that `read_frame` reads with these options."""
     return chosen(ArrowColumns(frame), columns, {trajectory, time})
 
 
@@ -152,7 +176,10 @@ def as_table(frame: Any) -> Any:
         import pyarrow
     except ImportError as error:
         raise ImportError("Reading data frames needs pyarrow: pip install 'sosmarkov[data]'.") from error
-    return pyarrow.table(frame)
+    try:
+        return pyarrow.table(frame)
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"Expected a table with columns, got {type(frame).__name__}: {error}.") from error
 
 
 def chosen(table: Columns, columns: Sequence[str] | None, others: set[str | None]) -> list[str]:
@@ -186,49 +213,61 @@ def _nearest(word: str, names: Sequence[str]) -> str | None:
     return begun[0] if len(begun) == 1 else plain[close[0]] if close else None
 
 
-def arrange(table: Columns, columns: Sequence[str], *, trajectory: str | None, time: str | None) -> Arranged:
-    """Rows sorted into trajectories, each on an even grid of times; arguments as for `trajectories_from`."""
-    values = np.stack([table.numbers(name) for name in columns], axis=1)
-    if len(values) == 0:
-        raise ValueError("Expected at least one row, got an empty table.")
+def arrange(
+    table: Columns,
+    columns: Sequence[str],
+    trajectory: str | None,
+    time: str | None,
+    *,
+    inputs: Sequence[str] = (),
+    moments: np.ndarray | None = None,
+) -> Recorded:
+    """Rows sorted into trajectories, each on an even grid of times; arguments as for `read_frame`.
+
+    Inputs are columns whose row k acts on the step from row k to the next; moments are times that are no column.
+    """
+    values = table.stacked([*columns, *inputs])
     label, labels = np.zeros(len(values), dtype=int), None
     if trajectory is not None:
         label, labels = table.labels(trajectory)
         if np.any(label < 0):
             raise ValueError(f"Expected a trajectory in every row of column {trajectory!r}, got missing ones.")
-    moment = np.arange(len(values)) if time is None else table.moments(time)
+    timed = time is not None or moments is not None
+    where = f"column {time!r}" if time is not None else "the index"
+    moment = table.moments(time) if time is not None else np.arange(len(values)) if moments is None else moments
     if not np.all(np.isfinite(moment)):
-        raise ValueError(f"Expected a time in every row of column {time!r}, got missing or infinite ones.")
+        raise ValueError(f"Expected a time in every row of {where}, got missing or infinite ones.")
     order = np.lexsort([moment, label])
     label, moment, values = label[order], moment[order], values[order]
     ends = np.flatnonzero(np.diff(label)) + 1
-    parts, moments = np.split(values, ends), np.split(moment, ends)
-    if time is None:
-        return Arranged(parts, labels, None)
-    step = _step(label, moment, time)
-    indices = [_positions(part, step, time) for part in moments]
-    grids = [_on_grid(part, index) for part, index in zip(parts, indices, strict=True)]
-    times = [start[0] + np.arange(len(grid)) * step for start, grid in zip(moments, grids, strict=True)]
-    return Arranged(grids, labels, times)
+    parts, starts, times = np.split(values, ends), np.split(moment, ends), None
+    if timed:
+        step = _step(label, moment, where)
+        indices = [_positions(part, step, where) for part in starts]
+        parts = [_on_grid(part, index) for part, index in zip(parts, indices, strict=True)]
+        times = [start[0] + np.arange(len(grid)) * step for start, grid in zip(starts, parts, strict=True)]
+    dim = len(columns)
+    given = [part[:-1, dim:] for part in parts] if inputs else None
+    return Recorded([part[:, :dim] for part in parts] if inputs else parts, tuple(columns), given, labels, times)
 
 
-def _step(label: np.ndarray, moment: np.ndarray, name: str) -> Any:
+def _step(label: np.ndarray, moment: np.ndarray, where: str) -> Any:
     """The smallest difference: a number, or a timedelta64."""
     apart = np.diff(moment)[np.diff(label) == 0]
     if len(apart) == 0:
         return np.timedelta64(1, "D") if moment.dtype.kind == "M" else 1.0
     step = apart.min()
     if step == step * 0:
-        raise ValueError(f"Expected different times within a trajectory in column {name!r}, got the same one twice.")
+        raise ValueError(f"Expected different times within a trajectory in {where}, got the same one twice.")
     return step
 
 
-def _positions(moment: np.ndarray, step: Any, name: str) -> np.ndarray:
+def _positions(moment: np.ndarray, step: Any, where: str) -> np.ndarray:
     """How many steps after the first each time is."""
     position = (moment - moment[0]) / step
     if not position[-1] < max(_EMPTY * len(moment), _LONG):
         raise ValueError(
-            f"Expected times in column {name!r} that are mostly one step apart, got steps of {_span(step)} and a"
+            f"Expected times in {where} that are mostly one step apart, got steps of {_span(step)} and a"
             f" trajectory {position[-1]:.2g} of them long with {len(moment)} rows. Look for wrong times."
         )
     index = np.rint(position).astype(int)
@@ -236,7 +275,7 @@ def _positions(moment: np.ndarray, step: Any, name: str) -> np.ndarray:
         apart = np.diff(position)
         worst = np.diff(moment)[np.argmax(np.abs(apart - np.rint(apart)))]
         raise ValueError(
-            f"Expected times in column {name!r} a whole number of steps of {_span(step)} apart, got {_span(worst)}."
+            f"Expected times in {where} a whole number of steps of {_span(step)} apart, got {_span(worst)}."
             " Resample to one step length first."
         )
     return index

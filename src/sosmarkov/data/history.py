@@ -1,16 +1,16 @@
-"""What training did, as a record to keep and as a line to watch."""
+"""What training did, as a record to keep."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
 
-from sosmarkov.core.stored import require, stored
+from sosmarkov.core.stored import Fields, require, stored
 
 
 def _sound_phase(phase: PhaseHistory) -> None:
@@ -89,13 +89,92 @@ class PhaseHistory:
         return f"{self.name}: {found} ({self.seconds:.1f} s, ended by {self.stopped})"
 
 
+# What a file, a page and a person call each score, in the order they are told.
+_WORDS = {
+    "transitions_before": "transitions before the belief phase",
+    "beliefs_before": "beliefs before the belief phase",
+    "transitions": "transitions",
+    "beliefs": "beliefs",
+    "filtered_before": "states and readings given the readings before, before the last phase",
+    "filtered": "states and readings given the readings before",
+    "evidence_before": "readings given those before, before the last phase",
+    "evidence": "readings given those before",
+    "joint": "joint",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Scores(Mapping[str, float]):
+    """Held-out log-likelihoods in data space, in nats a state; None for what was not scored.
+
+    Also a mapping from words to numbers, as files and pages have them: `scores["beliefs"]`.
+
+    Attributes:
+        transitions: Mean log p(x' | x).
+        beliefs: Mean log p_k(x_k), from initial states alone.
+        filtered: Mean log p(x_k, o_k | o_0, ..., o_(k-1)), of a process with a sensor.
+        evidence: Mean log p(o_k | o_0, ..., o_(k-1)), where no states were given.
+        joint: Mean log-likelihood of the rows of a network.
+        transitions_before: As `transitions`, before the phase that trains beliefs.
+        beliefs_before: As `beliefs`, likewise.
+        filtered_before: As `filtered`, before the last phase.
+        evidence_before: As `evidence`, likewise.
+        others: By name, what a file calls otherwise.
+    """
+
+    transitions: float | None = None
+    beliefs: float | None = None
+    filtered: float | None = None
+    evidence: float | None = None
+    joint: float | None = None
+    transitions_before: float | None = None
+    beliefs_before: float | None = None
+    filtered_before: float | None = None
+    evidence_before: float | None = None
+    others: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def named(cls, found: Mapping[str, float]) -> Scores:
+        """From words, as a mapping has them."""
+        fields = {words: name for name, words in _WORDS.items()}
+        known = {fields[words]: value for words, value in found.items() if words in fields}
+        return cls(**known, others={words: value for words, value in found.items() if words not in fields})
+
+    @property
+    def final(self) -> float:
+        """The one to compare fits by: that of what was trained last."""
+        found = [self.beliefs, self.filtered, self.evidence, self.transitions, self.joint]
+        return next((score for score in found if score is not None), float("nan"))
+
+    def __getitem__(self, words: str) -> float:
+        """One score by what it is called."""
+        return self._as_dict()[words]
+
+    def __iter__(self) -> Iterator[str]:
+        """What was scored."""
+        return iter(self._as_dict())
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._as_dict())
+
+    def _as_dict(self) -> dict[str, float]:
+        found = {words: getattr(self, name) for name, words in _WORDS.items()}
+        return {words: score for words, score in found.items() if score is not None} | self.others
+
+
 def require_history(model: Any) -> None:
     """Refuse a stored model whose history is something else."""
     require(model.history is None or isinstance(model.history, History), "a history of training, or none")
 
 
-@stored()
-@dataclass(frozen=True, eq=False)
+def _history(fields: Fields) -> History:
+    require(all(type(score) is float for score in fields["scores"].values()), "scores as numbers in a history")
+    return History(**fields)
+
+
+@stored("phases", "chosen", "scores", make=_history)
+@dataclass(frozen=True, eq=False, init=False)
 class History:
     """What training did: its choices, phases, figures and device.
 
@@ -106,8 +185,18 @@ class History:
     """
 
     phases: tuple[PhaseHistory, ...]
-    chosen: dict[str, Any] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)
+    chosen: dict[str, Any]
+    scores: Scores
+
+    def __init__(
+        self,
+        phases: tuple[PhaseHistory, ...],
+        chosen: dict[str, Any] | None = None,
+        scores: Mapping[str, float] | None = None,
+    ):
+        object.__setattr__(self, "phases", phases)
+        object.__setattr__(self, "chosen", {} if chosen is None else chosen)
+        object.__setattr__(self, "scores", Scores.named(scores or {}))
 
     @property
     def device(self) -> str:
@@ -130,46 +219,6 @@ class History:
         lines += [str(phase) for phase in self.phases]
         lines += [f"held-out log-likelihood, {name}: {value:.4f}" for name, value in self.scores.items()]
         return "\n".join([*lines, f"{self.seconds:.1f} s on {self.device}"])
-
-
-class Progress:
-    """A bar on the terminal with loss, held-out loss, pace and time left; nothing off a terminal."""
-
-    def __init__(self, wanted: bool):
-        self._bar = None
-        self._task = None
-        if wanted and sys.stderr.isatty() and jax.process_index() == 0:
-            # Only those who watch pay for the import.
-            from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-
-            self._bar = Bar(
-                TextColumn("{task.description:<12}"),
-                BarColumn(),
-                TextColumn("{task.completed:>5.0f}/{task.total:.0f}"),
-                TextColumn("{task.fields[loss]}"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-            )
-            self._bar.start()
-
-    def update(self, history: PhaseHistory, steps: int) -> None:
-        """Tell what a phase has reached."""
-        if self._bar is None:
-            return
-        if self._task is None or self._bar.tasks[-1].description != history.name:
-            self._task = self._bar.add_task(history.name, total=steps, loss="")
-        loss = f"loss {history.training[-1].mean():9.4f}  held out {history.held_out[-1].mean():9.4f}"
-        if history.seconds > 0:
-            loss += f"  {history.done / history.seconds:.0f}/s"
-        total = history.done if history.stopped else steps
-        self._bar.update(self._task, completed=history.done, total=total, loss=loss)
-
-    def close(self) -> None:
-        """Leave the bars standing as the summary of what ran."""
-        if self._bar is not None:
-            self._bar.stop()
 
 
 def _device() -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sosmarkov.data.frames import coordinates_of, trajectories_from
+from sosmarkov.data.frames import coordinates_of, read_frame
 
 # Trajectories held in memory: for scales, starts and the held-out part.
 RESIDENT = 20_000
@@ -115,7 +115,7 @@ class StoredTable(Stored):
         low, high = np.searchsorted(self._group_ends, [first, last - 1], side="right")
         table = self._file.read_row_groups(list(range(low, high + 1)), columns=self._read)
         offset = int(self._group_ends[low - 1]) if low else 0
-        return trajectories_from(table.slice(first - offset, last - first), **self._options)
+        return read_frame(table.slice(first - offset, last - first), **self._options).trajectories
 
 
 def open_trajectories(

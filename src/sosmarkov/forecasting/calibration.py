@@ -12,6 +12,7 @@ from jax import Array
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.known import KnownState
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.data.given import padded
 from sosmarkov.inference.trajectories import gather
 
 SHARES = np.arange(0.1, 0.95, 0.1)
@@ -93,13 +94,7 @@ def spread(count: int, most: int) -> np.ndarray:
 
 def stacked(data: ArrayLike, dim: int) -> np.ndarray:
     """Trajectories as one array (N, T, d), NaN where there is nothing."""
-    paths = gather(data, dim)
-    if not paths:
-        raise ValueError("Expected at least one trajectory, got none.")
-    states = np.full((len(paths), max(len(path) for path in paths), dim), np.nan)
-    for row, path in zip(states, paths, strict=True):
-        row[: len(path)] = path
-    return states
+    return padded(gather(data, dim))
 
 
 def _at_seen(function: Callable[[Array], Array], states: np.ndarray) -> np.ndarray:

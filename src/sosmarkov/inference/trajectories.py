@@ -14,8 +14,8 @@ from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.known import KnownState
-from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.data.given import as_list, padded, unbroken
 from sosmarkov.factor.transition import Dynamics, Transition
 from sosmarkov.inference.propagate import belief_from, propagate, row, run_from, some_form
 from sosmarkov.inference.safety import Box, box_table
@@ -26,12 +26,9 @@ _BLOCK = 1024
 
 def gather(trajectories: ArrayLike | Sequence[ArrayLike], dim: int) -> list[np.ndarray]:
     """Trajectories of shape (N, T, d), one of shape (T, d), or a list of them; whole rows of NaN are gaps."""
-    if not isinstance(trajectories, (list, tuple)):
-        array = np.asarray(checks.as_float(trajectories, "trajectories"))
-        trajectories = list(array) if array.ndim == 3 else [array]
-    found = [np.asarray(checks.as_float(one, "trajectories")) for one in trajectories]
+    found = list(as_list(trajectories))
     for one in found:
-        if one.ndim != 2 or one.shape[1] != dim or len(one) == 0:
+        if one.shape[1] != dim or len(one) == 0:
             raise ValueError(f"Expected trajectories of shape (T, {dim}), got {one.shape}.")
         if np.any(np.isinf(one)) or np.any(np.isnan(one).any(axis=1) != np.isnan(one).all(axis=1)):
             raise ValueError(
@@ -164,16 +161,9 @@ def ck_test(
 
 def _windows(trajectories: list[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
     """States that have `steps` states after them without a gap, and those."""
-    dim = trajectories[0].shape[1]
-    starts, later = [np.zeros((0, dim))], [np.zeros((0, steps, dim))]
-    for path in trajectories:
-        if len(path) <= steps:
-            continue
-        windows = np.lib.stride_tricks.sliding_window_view(path, steps + 1, axis=0).swapaxes(1, 2)
-        whole = windows[~np.isnan(windows).any(axis=(1, 2))]
-        starts.append(whole[:, 0])
-        later.append(whole[:, 1:])
-    return np.concatenate(starts), np.concatenate(later)
+    states = padded(trajectories)
+    i, k = unbroken(~np.any(np.isnan(states), axis=2), steps)
+    return states[i, k], states[i[:, None], k[:, None] + np.arange(1, steps + 1)]
 
 
 @eqx.filter_jit

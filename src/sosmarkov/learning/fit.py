@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 import jax
-import numpy as np
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.data.dataset import Data, as_list, from_pairs, from_trajectories, require_enough
-from sosmarkov.data.frames import as_table, coordinates_of, is_frame, trajectories_from
-from sosmarkov.data.history import Progress
-from sosmarkov.data.stream import Stored, StoredArray, Stream, streams
+from sosmarkov.data.enough import require_enough
+from sosmarkov.data.gather import gather, open_source
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.couplings import Features
 from sosmarkov.learning.checkpoint import Checkpoint, fingerprint
 from sosmarkov.learning.phases import Interruption, Phases
+from sosmarkov.learning.progress import Progress
 from sosmarkov.learning.run import Run
 from sosmarkov.learning.sensing import settle_latent, settle_sensing
 from sosmarkov.learning.settings import settle
@@ -76,8 +74,9 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
     to learn from; where only pairs are given, it also says which states are reached at all.
 
     Args:
-        trajectories: Array (N, T, d) or a list of arrays (T_i, d); NaN rows are gaps. Or a data frame with one row
-            per state (see `trajectory`), or what `open_trajectories` gives, which is streamed where it is large.
+        trajectories: Array (N, T, d) or a list of arrays (T_i, d); NaN rows are gaps. Or one long series: (T, d), (T,),
+            or a column of a frame; its pairs are learned from, and every state is an initial one. Or a data frame
+            with one row per state (see `trajectory`), or what `open_trajectories` gives, streamed where it is large.
         transitions: Instead, pairs (x, x_next), each (N, d); `initial` then gives initial states.
         initial: Initial states (N0, d), with `transitions`.
         weights: One weight >= 0 per trajectory, or per pair.
@@ -122,7 +121,7 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
         resume: A checkpoint to continue from, with the same data and settings; the curve is the same as without
             the break. It is kept up to date too, unless `checkpoint` names another file.
         trajectory: For a data frame, the column that says which trajectory a row belongs to.
-        time: For a data frame, the column to sort each trajectory by.
+        time: For a data frame, the column to sort each trajectory by; of one series the index, where it holds times.
         columns: For a data frame, the coordinates; None: all other numeric columns. For arrays, names of the
             coordinates. They are `process.columns`.
         progress: Show a bar, on a terminal only. Interrupting (Ctrl-C) keeps the best so far.
@@ -131,32 +130,29 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
         The process, or the ensemble; `history` says what was chosen and what training did.
     """
     given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
-    stream = None
-    if is_frame(trajectories):
-        where = {"trajectory": trajectory, "time": time, "columns": columns}
-        table = as_table(trajectories)
-        trajectories, columns = trajectories_from(table, **where), coordinates_of(table, **where)
-    elif isinstance(trajectories, (Stored, np.memmap)):
-        columns = trajectories.columns if columns is None and isinstance(trajectories, Stored) else columns
-        trajectories, stream = _stored(trajectories, seed)
-    if period is not None and inputs is None and trajectories is not None:
-        inputs = [np.arange(len(part) - 1.0) for part in as_list(trajectories)]
+    source = open_source(trajectories, trajectory=trajectory, time=time, columns=columns, seed=seed)
     if observations is not None and trajectories is None and transitions is None:
         _refuse_states(initial, inputs)
         data, sensing = settle_latent(observations, weights, given)
     else:
-        data = _gather(trajectories, transitions, initial, weights, inputs)
-        sensing = settle_sensing(data, trajectories, observations, weights, inputs, given)
-    columns = checks.columns(columns, data.x.shape[1])
+        data = gather(
+            source,
+            transitions=transitions,
+            initial=initial,
+            weights=weights,
+            inputs=inputs,
+            period=period,
+            observations=observations,
+        )
+        sensing = settle_sensing(data, given)
+    names = checks.columns(source.columns, data.dim)
     given = given if sensing is None else sensing.given(given)
     settings = settle(data, given)
     require_enough(data, 2 * settings.size)
     arrays = [
-        data.x,
-        data.x_next,
-        data.weight,
-        data.initial,
-        *jax.tree.leaves((data.u, basis, features, observations, sensor)),
+        *data.pairs[:3],
+        data.starts.x,
+        *jax.tree.leaves((data.pairs.u, basis, features, observations, sensor)),
     ]
     identity = fingerprint(arrays, given)
     path = checkpoint or resume
@@ -168,8 +164,8 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
             if sensing is not None:
                 found = sensing.run(settings, phases)
             else:
-                found = Run(settings, transform, phases, stream).fit(data)
-            return found.with_columns(columns)
+                found = Run(settings, transform, phases, source.stream).fit(data)
+            return found.with_columns(names)
     finally:
         bar.close()
 
@@ -187,34 +183,6 @@ _NOT_SETTINGS = (
 )
 
 
-def _stored(stored: Stored | np.memmap, seed: int) -> tuple[Sequence[np.ndarray], Stream | None]:
-    """All trajectories where they are few, a sample and a stream of the others where they are not."""
-    if not isinstance(stored, Stored):
-        stored = StoredArray(stored)
-    if not streams(stored):
-        return list(stored.take(0, len(stored))), None
-    stream = Stream(stored, seed)
-    return stream.resident(), stream
-
-
 def _refuse_states(initial: Any, inputs: Any) -> None:
     if initial is not None or inputs is not None:
         raise ValueError("Expected observations, dim and sensor where no states are given, got initial or inputs too.")
-
-
-def _gather(
-    trajectories: ArrayLike | None,
-    transitions: tuple[ArrayLike, ArrayLike] | None,
-    initial: ArrayLike | None,
-    weights: ArrayLike | None,
-    inputs: ArrayLike | Sequence[ArrayLike] | None,
-) -> Data:
-    if (trajectories is None) == (transitions is None):
-        raise ValueError("Expected either trajectories or transitions=(x, x_next) with initial, got both or neither.")
-    if transitions is None:
-        if initial is not None:
-            raise ValueError("Expected initial only with transitions: trajectories bring their own first states.")
-        return from_trajectories(trajectories, weights, inputs)
-    if initial is None or len(transitions) != 2:
-        raise ValueError("Expected transitions=(x, x_next) and initial=x0, got no initial states or not a pair.")
-    return from_pairs(*transitions, initial, weights, inputs)

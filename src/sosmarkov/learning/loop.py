@@ -19,7 +19,8 @@ import optax
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sosmarkov.data.history import PhaseHistory, Progress
+from sosmarkov.data.history import PhaseHistory
+from sosmarkov.learning.progress import Progress
 
 CHUNK = 50
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from sosmarkov.data.history import PhaseHistory, Progress
+from sosmarkov.data.history import PhaseHistory
 from sosmarkov.learning.loop import Keeper, Plan, train
+from sosmarkov.learning.progress import Progress
 from sosmarkov.learning.settings import Settings
 
 

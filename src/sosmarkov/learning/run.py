@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,8 +11,10 @@ import equinox as eqx
 import numpy as np
 from jax import Array
 
-from sosmarkov.data.dataset import Data, from_trajectories, repeated, robust_standardize, set_aside_extremes, split
-from sosmarkov.data.history import History
+from sosmarkov.data.dataset import EXTREME, Dataset, from_trajectories, robust_standardize
+from sosmarkov.data.enough import repeated
+from sosmarkov.data.given import padded
+from sosmarkov.data.history import History, Scores
 from sosmarkov.data.stream import Stream
 from sosmarkov.factor.forms import Form
 from sosmarkov.factor.transition import Dynamics
@@ -39,8 +42,6 @@ from sosmarkov.spaces.transforms import Affine, GaussianCDF, Standardize, Transf
 _STARTS = 8
 _ROWS = 20_000
 _TRANSFORMS = ("standardize", "whiten", "gaussian_cdf")
-# States beyond this many deviations are set aside.
-_EXTREME = 100.0
 # Where a normal distribution function is one in double precision there is no density: a little less than that.
 _EXTREME_CDF = 8.0
 
@@ -66,18 +67,18 @@ class Run:
         self.transform = transform if transform is not None else model_space(settings.basis)
         self.phases = phases
         self.chosen: dict[str, Any] = dict(settings.chosen)
-        self.scores: dict[str, float] = {}
+        self.scores = Scores()
         if not isinstance(self.transform, Transform) and self.transform not in _TRANSFORMS:
             raise ValueError(
                 f"Expected transform one of {', '.join(_TRANSFORMS)}, or a transform object, got {self.transform!r}."
             )
 
-    def fit(self, data: Data) -> MarkovProcess | Ensemble:
+    def fit(self, data: Dataset) -> MarkovProcess | Ensemble:
         """The process these data suggest."""
         scale = robust_standardize(data.states)
-        data, self.chosen["set_aside"] = set_aside_extremes(data, scale, _EXTREME)
+        data, self.chosen["set_aside"] = data.within(scale, EXTREME)
         self.chosen["repeated_pairs"] = repeated(data)
-        training, held_out = split(data, self.settings.validation, self.settings.seed)
+        training, held_out = data.split(self.settings.validation, self.settings.seed)
         training, held_out, judged = self._material(training, held_out, scale)
         transform = self._make_transform(training)
         (training, lost), (held_out, _), (judged, seen) = (_within(d, transform) for d in (training, held_out, judged))
@@ -85,12 +86,12 @@ class Run:
         self.chosen["set_aside"] += seen + (0 if self.chosen["surrogate"] else lost)
         forward = _forward(transform)
         score = _Score(transform, judged, self.settings.horizon)
-        source = _Source(_mapped(training, forward), self.stream, partial(self._prepared, scale, transform, forward))
-        parameters = self._train(source, _mapped(held_out, forward), score)
-        self.scores |= score(parameters)
+        source = _Source(training.mapped(forward), self.stream, partial(self._prepared, scale, transform, forward))
+        parameters = self._train(source, held_out.mapped(forward), score)
+        self.scores = replace(self.scores, **score(parameters))
         return self._finish(parameters, transform)
 
-    def _material(self, training: Data, held_out: Data, scale: Standardize) -> tuple[Data, Data, Data]:
+    def _material(self, training: Dataset, held_out: Dataset, scale: Standardize) -> tuple[Dataset, Dataset, Dataset]:
         """What to train on, to stop by and to score, in data space: the given data, or a surrogate's trajectories."""
         # With so many trajectories that they have to be streamed, nothing is gained by inventing more.
         wanted = self.settings.objective == "beliefs" and self.settings.surrogate is not False and not self.stream
@@ -99,22 +100,19 @@ class Run:
         found = None
         if wanted:
             forward = _forward(scale)
-            found = rolled(self.phases, _mapped(training, forward), _mapped(held_out, forward), self.settings)
+            found = rolled(self.phases, training.mapped(forward), held_out.mapped(forward), self.settings)
         self.chosen["surrogate"] = found is not None
         if found is None:
             return training, held_out, held_out
         if found.gain is not None:
             self.chosen["surrogate_gain"] = round(found.gain, 4)
         backward = partial(rows_to_data, scale)
-        fresh, stop = (_mapped(part, backward) for part in (found.training, found.held_out))
+        fresh, stop = (part.mapped(backward) for part in (found.training, found.held_out))
         # Transitions and beliefs from the surrogate, initial states as they were given.
-        start = ("initial", "initial_weight", "initial_owner")
-        fresh = fresh._replace(**{name: getattr(training, name) for name in start})
-        stop = stop._replace(**{name: getattr(held_out, name) for name in start})
-        judged = held_out._replace(trajectories=stop.trajectories, present=stop.present)
-        return fresh, stop, judged
+        fresh, stop = (replace(part, starts=own.starts) for part, own in ((fresh, training), (stop, held_out)))
+        return fresh, stop, replace(held_out, paths=stop.paths)
 
-    def _make_transform(self, training: Data) -> Transform:
+    def _make_transform(self, training: Dataset) -> Transform:
         if isinstance(self.transform, Transform):
             return self.transform
         if self.transform == "whiten":
@@ -124,38 +122,34 @@ class Run:
 
     def _prepared(
         self, scale: Standardize, transform: Transform, forward: Callable, trajectories: list[np.ndarray]
-    ) -> Data:
+    ) -> Dataset:
         """A block of a stream, treated like the data in memory."""
         # One length for all blocks, so that none has to be compiled again.
         length = max(self.settings.horizon + 2, *(len(part) for part in trajectories))
-        ending = np.full((length - len(trajectories[0]), trajectories[0].shape[1]), np.nan)
-        trajectories = [np.concatenate([trajectories[0], ending]), *trajectories[1:]]
-        data, _ = set_aside_extremes(from_trajectories(trajectories), scale, _EXTREME)
-        return _mapped(_within(data, transform)[0], forward)
+        data, _ = from_trajectories(padded(trajectories, length)).within(scale, EXTREME)
+        return _within(data, transform)[0].mapped(forward)
 
-    def _train(self, source: _Source, held_out: Data, score: _Score) -> Parameters:
+    def _train(self, source: _Source, held_out: Dataset, score: _Score) -> Parameters:
         s, run, training = self.settings, self.phases.run, source.resident
         starts = in_parallel(partial(start_parameters, s, training), range(s.seed, s.seed + s.members))
         if s.objective == "barrier":
             parameters = self._by_barrier(starts, source, held_out)
         else:
-            parameters = run("transitions", stack(starts), transition_loss, source(pairs_of), pairs_of(held_out))
-        parameters = train_start(
-            self.phases, s, parameters, *((d.initial, d.initial_weight) for d in (training, held_out))
-        )
+            parameters = run("transitions", stack(starts), transition_loss, source(_pairs), held_out.pairs.batch)
+        parameters = train_start(self.phases, s, parameters, training.starts.batch, held_out.starts.batch)
         if s.objective == "beliefs":
-            self.scores |= {f"{name} before the belief phase": value for name, value in score(parameters).items()}
-            whole = [source(partial(_whole, horizon=s.horizon + 1)), _whole(held_out, s.horizon)]
+            self.scores = replace(self.scores, **{f"{name}_before": v for name, v in score(parameters).items()})
+            whole = [source(lambda data: data.paths.batch(s.horizon + 1)), held_out.paths.batch(s.horizon)]
             loss = BeliefLoss(s.transition_weight)
             # Under inputs every trajectory has beliefs of its own: fewer of them a step.
-            share = 2 if training.inputs is None else 16
+            share = 2 if training.paths.inputs is None else 16
             parameters = run("beliefs", parameters, loss, *whole, batch_size=max(1, s.batch_size // share))
         return parameters
 
-    def _by_barrier(self, starts: list[Parameters], source: _Source, held_out: Data) -> Parameters:
+    def _by_barrier(self, starts: list[Parameters], source: _Source, held_out: Dataset) -> Parameters:
         """The paper's training; infeasible results are refused, since they are no densities."""
         begun = stack([BarrierParameters.start(*start[:3]) for start in starts])  # type: ignore[arg-type]
-        trained = self.phases.run("barrier", begun, barrier_loss, source(pairs_of), pairs_of(held_out))
+        trained = self.phases.run("barrier", begun, barrier_loss, source(_pairs), held_out.pairs.batch)
         results = [finish(member) for member in unstack(trained, len(starts))]
         for member, result in enumerate(results):
             if result.parts is None:
@@ -173,16 +167,16 @@ class Run:
         return processes[0] if len(processes) == 1 else Ensemble(processes, history=history)
 
 
-def start_parameters(settings: Settings, training: Data, seed: int) -> Parameters:
+def start_parameters(settings: Settings, training: Dataset, seed: int) -> Parameters:
     """Where one member begins, from data in model space."""
     s = settings
-    rows, first = (_rows(weight, s.size, seed) for weight in (training.weight, training.initial_weight))
+    rows, first = (_rows(weight, s.size, seed) for weight in (training.pairs.weight, training.starts.weight))
     wanted = wanted_start(s.basis, s.coupling, s.size, rank=s.rank, background=s.background, seed=seed)
-    u = None if training.u is None else training.u[rows]
+    u = None if training.pairs.u is None else training.pairs.u[rows]
     features = None if u is None else make_features(s.features, u, seed)
-    begun = start_transition(training.x[rows], training.x_next[rows], wanted, s.coupling, features, u)
+    begun = start_transition(training.pairs.x[rows], training.pairs.x_next[rows], wanted, s.coupling, features, u)
     few = wanted._replace(size=min(s.size, _STARTS))
-    return Parameters(*begun, *start_initial(training.initial[first], few, s.coupling))
+    return Parameters(*begun, *start_initial(training.starts.x[first], few, s.coupling))
 
 
 def realised(parameters: Parameters, transform: Transform) -> tuple[Dynamics, Form]:
@@ -206,43 +200,37 @@ def train_start(phases: Phases, settings: Settings, parameters: Parameters, trai
 class _Source:
     """Where phases take their rows from: data in memory, or blocks of a stream."""
 
-    def __init__(self, resident: Data, stream: Stream | None, prepare: Callable[[list[np.ndarray]], Data]):
+    def __init__(self, resident: Dataset, stream: Stream | None, prepare: Callable[[list[np.ndarray]], Dataset]):
         self.resident = resident
         self._stream = stream
         self._prepare = prepare
 
-    def __call__(self, pick: Callable[[Data], Any]) -> Any:
+    def __call__(self, pick: Callable[[Dataset], Any]) -> Any:
         stream = self._stream
         if stream is None:
             return pick(self.resident)
-        return lambda done: pick(_regular(self._prepare(stream.block(done))))
+        return lambda done: pick(self._prepare(stream.block(done)).regular())
 
 
-def _within(data: Data, transform: Transform) -> tuple[Data, int]:
+def _within(data: Dataset, transform: Transform) -> tuple[Dataset, int]:
     """Without the states a transform has no room for, and how many pairs that took away."""
     if not isinstance(transform, GaussianCDF):
         return data, 0
-    return set_aside_extremes(data, Standardize(transform.mean, transform.std), _EXTREME_CDF)
-
-
-def _regular(data: Data) -> Data:
-    """Pairs taken from padded trajectories, absent ones with weight zero: every block has the same shapes."""
-    states, present, dim = data.trajectories, data.present, data.dim
-    weight = np.where(present[:, 1:] > 0, present[:, :-1], 0.0)
-    x, x_next = (a.reshape(-1, dim) for a in (states[:, :-1], states[:, 1:]))
-    return data._replace(x=x, x_next=x_next, weight=weight.reshape(-1))
+    return data.within(Standardize(transform.mean, transform.std), _EXTREME_CDF)
 
 
 class _Score:
     """Held-out log-likelihoods in data space, averaged over members."""
 
-    def __init__(self, transform: Transform, data: Data, horizon: int):
-        model = _mapped(data, _forward(transform))
-        self._pairs = pairs_of(model)
-        self._whole = _whole(model, horizon) if len(data.trajectories) else None
-        self._shift = {"transitions": np.average(rows_to_model(transform, data.x_next)[1], weights=data.weight)}
-        if len(data.trajectories):
-            states, present = _whole(data, horizon)[:2]
+    def __init__(self, transform: Transform, data: Dataset, horizon: int):
+        model = data.mapped(_forward(transform))
+        self._pairs = model.pairs.batch
+        self._whole = model.paths.batch(horizon) if data.whole else None
+        self._shift = {
+            "transitions": np.average(rows_to_model(transform, data.pairs.x_next)[1], weights=data.pairs.weight)
+        }
+        if data.whole:
+            states, present = data.paths.batch(horizon)[:2]
             self._shift["beliefs"] = np.average(rows_to_model(transform, states)[1], weights=present)
 
     def __call__(self, stacked: Parameters) -> dict[str, float]:
@@ -252,26 +240,12 @@ class _Score:
         return {name: float(shift - np.mean(v)) for (name, shift), v in zip(self._shift.items(), losses, strict=True)}
 
 
-def pairs_of(data: Data) -> tuple[np.ndarray, ...]:
-    """Pairs and their weights, with the inputs behind them where there are any."""
-    return data.x, data.x_next, data.weight, *(() if data.u is None else (data.u,))
-
-
-def _whole(data: Data, horizon: int) -> tuple[np.ndarray, ...]:
-    """States, presence, and inputs where there are any, up to the horizon."""
-    inputs = () if data.inputs is None else (data.inputs[:, :horizon],)
-    return data.trajectories[:, : horizon + 1], data.present[:, : horizon + 1], *inputs
+def _pairs(data: Dataset) -> tuple[np.ndarray, ...]:
+    return data.pairs.batch
 
 
 def _forward(transform: Transform) -> Callable[[np.ndarray], np.ndarray]:
     return lambda x: rows_to_model(transform, x)[0]
-
-
-def _mapped(data: Data, function: Callable[[np.ndarray], np.ndarray]) -> Data:
-    trajectories = np.where(data.present[..., None] > 0, function(data.trajectories), 0.0)
-    return data._replace(
-        x=function(data.x), x_next=function(data.x_next), initial=function(data.initial), trajectories=trajectories
-    )
 
 
 def _rows(weight: np.ndarray, size: int, seed: int) -> np.ndarray:

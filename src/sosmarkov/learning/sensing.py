@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sosmarkov.core import checks
-from sosmarkov.data.dataset import Data, from_trajectories
-from sosmarkov.data.observed import Sensed, as_readings, scaled, scaled_readings
+from sosmarkov.data.dataset import Dataset, from_trajectories, scaled, scaled_readings
+from sosmarkov.data.given import as_readings
 from sosmarkov.factor.bases import FullGaussianBasis
 from sosmarkov.learning.factor.latent import Known, draw_states
 from sosmarkov.learning.factor.readings import WORTH, ReadRun, gain_of_a_mixture
@@ -43,7 +43,7 @@ class Sensing(NamedTuple):
     sensor: Sensor | None
     size: int
     latent: bool
-    data: Sensed
+    data: Dataset
     scale: Standardize
     scale_o: Standardize
     chosen: dict[str, Any]
@@ -64,37 +64,37 @@ class Sensing(NamedTuple):
         return run.fit(self.data, self.scale, self.scale_o)
 
 
-def settle_sensing(
-    data: Data, trajectories: Any, observations: Any, weights: Any, inputs: Any, given: dict[str, Any]
-) -> Sensing | None:
+def settle_sensing(data: Dataset, given: dict[str, Any]) -> Sensing | None:
     """What is to be read beside the states; None where nothing is."""
     sensor, size = given["sensor"], given["sensor_size"]
-    if observations is None:
+    if data.paths.readings is None:
         if sensor is not None or size is not None:
             raise ValueError("Expected observations with sensor or sensor_size, got none.")
         return None
     if given["dim"] is not None:
         raise ValueError("Expected dim only where no states are given: trajectories bring theirs.")
-    _refuse(given, {"transitions": len(data.trajectories) == 0})
-    kind = _asked_kind(sensor, size, given, data.u is not None)
+    _refuse(given, {})
+    kind = _asked_kind(sensor, size, given, data.pairs.u is not None)
     known = sensor if isinstance(sensor, Sensor) else None
-    found, scale, scale_o = scaled(trajectories, observations, weights, known is not None, inputs)
+    found, scale, scale_o, lost = scaled(data, known is not None)
+    readings = found.paths.readings
+    assert readings is not None
     if known is not None:
-        known.check(found.readings)
-    chosen: dict[str, Any] = {}
+        known.check(readings)
+    chosen: dict[str, Any] = {"set_aside": lost}
     if kind is None:
-        held_out, training = found.split(given["validation"], given["seed"])
+        training, held_out = found.split(given["validation"], given["seed"])
         gain = gain_of_a_mixture(training, held_out, given["seed"])
         kind = "joint" if gain > WORTH else "linear"
-        chosen = {"sensor_gain": round(gain, 4)} if np.isfinite(gain) else {}
-    width = found.readings.shape[2]
+        chosen |= {"sensor_gain": round(gain, 4)} if np.isfinite(gain) else {}
+    width = readings.shape[2]
     size = checks.count(min(4 + 2 * width, 12) if size is None else size, "sensor_size", 1)
     chosen |= {"sensor": kind if known is None else type(known).__name__}
     chosen |= {"sensor_size": size} if kind == "joint" else {}
     return Sensing(kind, known, size, False, found, scale, scale_o, chosen)
 
 
-def settle_latent(observations: Any, weights: Any, given: dict[str, Any]) -> tuple[Data, Sensing]:
+def settle_latent(observations: Any, weights: Any, given: dict[str, Any]) -> tuple[Dataset, Sensing]:
     """Where training from readings alone starts: the states a linear-Gaussian process would have had."""
     if given["dim"] is None:
         raise ValueError("Expected dim, how many coordinates the unseen state has, with observations alone, got none.")
@@ -119,11 +119,12 @@ def settle_latent(observations: Any, weights: Any, given: dict[str, Any]) -> tup
     read = ~np.isnan(readings).all(axis=2)
     running = np.flip(np.logical_or.accumulate(np.flip(read, axis=1), axis=1), axis=1)
     states = np.where(running[..., None], states, np.nan)
-    found, scale, _ = scaled(states, readings, None, keep=True)
+    data = from_trajectories(states, observations=readings)
+    found, scale, _, _ = scaled(data, keep=True)
     name = "linear" if known is None else type(known).__name__
     chosen = {"dim": dim, "sensor": name}
     kind = "linear" if known is None else "known"
-    return from_trajectories(states), Sensing(kind, known, 0, True, found, scale, scale_o, chosen)
+    return data, Sensing(kind, known, 0, True, found, scale, scale_o, chosen)
 
 
 def _linear(sensor: Sensor, dim: int, readings: np.ndarray) -> Known:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import one_of
-from sosmarkov.data.dataset import Data
+from sosmarkov.data.dataset import Dataset
 from sosmarkov.factor.bases import FAMILIES, Basis
 from sosmarkov.factor.couplings import COUPLINGS, Features
 from sosmarkov.learning.factor.inputs import settle_features
@@ -65,9 +65,9 @@ class Settings(NamedTuple):
         return chosen if isinstance(self.basis, str) else chosen | {"basis": f"{self.basis.family}, as given"}
 
 
-def settle(data: Data, given: dict[str, Any]) -> Settings:
+def settle(data: Dataset, given: dict[str, Any]) -> Settings:
     """Choose what is None from dimension and data, and refuse what makes no sense."""
-    whole = len(data.trajectories) > 0
+    whole = data.whole
     basis, coupling = given["basis"], given["coupling"]
     if basis is None:
         basis = "beta" if given["transform"] == "gaussian_cdf" else "gaussian" if data.dim == 1 else "gaussian-full"
@@ -79,7 +79,7 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
         size = given["size"] if given["size"] is not None else _size(data, basis, coupling, given["sensor_size"])
     size = checks.count(size, "size", least=1)
     # Under inputs there is a K for each feature: the rank need not be as high.
-    usual = max(2, size // (2 if data.u is None else 4))
+    usual = max(2, size // (2 if data.pairs.u is None else 4))
     rank = checks.count(usual if given["rank"] is None else given["rank"], "rank", least=1)
     objective, weight = _objective(given["objective"])
     horizon = given["horizon"]
@@ -113,15 +113,15 @@ def settle(data: Data, given: dict[str, Any]) -> Settings:
     )  # fmt: skip
 
 
-def _size(data: Data, basis: str, coupling: str, sensor_size: int | None) -> int:
+def _size(data: Dataset, basis: str, coupling: str, sensor_size: int | None) -> int:
     """As many functions as the data can carry: about forty pairs each, and no more than ever helped."""
-    most = COUPLINGS[coupling].most or FAMILIES[basis].most(data.dim, len(data.x))
+    most = COUPLINGS[coupling].most or FAMILIES[basis].most(data.dim, len(data.pairs.x))
     # Kernels are made for every trajectory and step.
-    most = most if data.u is None and sensor_size is None else min(most, 20)
-    return int(np.clip(len(data.x) // 40, 4, most))
+    most = most if data.pairs.u is None and sensor_size is None else min(most, 20)
+    return int(np.clip(len(data.pairs.x) // 40, 4, most))
 
 
-def _given_size(basis: Basis, data: Data, size: int | None) -> int:
+def _given_size(basis: Basis, data: Dataset, size: int | None) -> int:
     if basis.dim != data.dim:
         raise ValueError(f"Expected a basis of {data.dim} coordinates, like the data, got one of {basis.dim}.")
     if size not in (None, basis.size):
@@ -129,7 +129,7 @@ def _given_size(basis: Basis, data: Data, size: int | None) -> int:
     return basis.size
 
 
-def _steps(data: Data) -> int:
+def _steps(data: Dataset) -> int:
     return 2000 if data.dim <= _FEW else 4000
 
 

@@ -78,7 +78,7 @@ def tune(
         options = fixed if trial.number == 0 else fixed | suggest(trial, fixed)
         process = fit(*data, **options, seed=seed, progress=progress)
         trial.set_user_attr("options", {name: options[name] for name in options if name in _SEARCHED})
-        score = process.history.scores.get("beliefs", process.history.scores["transitions"])
+        score = process.history.scores.final
         if not found or score >= study_best(study):
             found.clear()
             found[trial.number] = process

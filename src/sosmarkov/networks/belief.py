@@ -16,6 +16,7 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import unpack_coefficients
+from sosmarkov.core.programs import few_lengths
 from sosmarkov.factor.bases import FullGaussianBasis
 from sosmarkov.networks import draws
 from sosmarkov.networks.contract import Answer, Question, contract, question
@@ -238,7 +239,7 @@ def _in_blocks(function: Callable[..., tuple[Array, ...]], rows: tuple[Array, ..
     count = len(rows[0])
     if count == 0:
         return ()
-    length = min(most, 1 << (count - 1).bit_length())
+    length = min(most, few_lengths(count))
     found = []
     for begin in range(0, count, length):
         # The last rows are filled up with copies of the very last.

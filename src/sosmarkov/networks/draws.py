@@ -17,6 +17,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from sosmarkov.core import checks
+from sosmarkov.core.programs import few_lengths
 from sosmarkov.factor.bases import Basis, Terms
 from sosmarkov.factor.forms import SquaredForm
 from sosmarkov.networks.conditional import ConditionalKernel
@@ -50,7 +51,7 @@ def draw(
         order, one = _with_ancestors(parents, kept, fixed), _given_parents
     else:
         order, one = sorted(kept), _given_all
-    chunk = min(_chunk(model, order), 1 << max(4, (count - 1).bit_length()))
+    chunk = min(_chunk(model, order), few_lengths(count, 16))
     found = []
     for begin in range(0, count, chunk):
         points = dict(fixed)

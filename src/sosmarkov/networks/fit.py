@@ -14,10 +14,11 @@ from jaxtyping import Float
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.data.history import History, PhaseHistory, Progress
+from sosmarkov.data.history import History, PhaseHistory, Scores
 from sosmarkov.factor.background import require_share
 from sosmarkov.learning.loop import Plan, evaluate, stack, train, unstack
 from sosmarkov.learning.phases import Interruption
+from sosmarkov.learning.progress import Progress
 from sosmarkov.networks.model import normalise, require_fitting
 from sosmarkov.networks.network import BayesianNetwork
 from sosmarkov.networks.start import Free, Sizes, realise, start
@@ -105,7 +106,7 @@ def fit_network(
     return BayesianNetwork(
         dict(zip(structure.names, conditionals, strict=True)),
         transforms,
-        history=History((history,), chosen, {"joint": score}),
+        history=History((history,), chosen, Scores(joint=score)),
     )
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.data.frames import is_frame, trajectories_from
+from sosmarkov.data.frames import ArrowColumns, chosen, is_frame
+from sosmarkov.data.given import as_columns
 
 Blocks = Mapping[str, int | str | Sequence[str]]
 
@@ -31,7 +32,7 @@ def read_table(table: ArrayLike, blocks: Blocks | None) -> dict[str, np.ndarray]
     elif blocks is None:
         raise ValueError("Expected blocks, such as {'x': 2, 'y': 1}, with a table that is an array, got none.")
     else:
-        found = _split(_columns(table, "table"), blocks)
+        found = _split(as_columns(table, "table"), blocks)
     lengths = {name: len(values) for name, values in found.items()}
     if len(set(lengths.values())) != 1:
         raise ValueError(f"Expected as many rows in every block, got {lengths}.")
@@ -43,14 +44,6 @@ def read_table(table: ArrayLike, blocks: Blocks | None) -> dict[str, np.ndarray]
                 " Remove or impute them first."
             )
     return found
-
-
-def _columns(values: ArrayLike, name: str) -> np.ndarray:
-    array = np.asarray(checks.as_float(values, name))
-    array = array[:, None] if array.ndim == 1 else array
-    if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"Expected samples of shape (N, d) or (N,) for {name}, got {np.shape(values)}.")
-    return array
 
 
 def _split(whole: np.ndarray, blocks: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -72,7 +65,7 @@ def _split(whole: np.ndarray, blocks: Mapping[str, Any]) -> dict[str, np.ndarray
 
 
 def _from_mapping(table: Mapping[str, Any], blocks: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    arrays = {name: _columns(values, name) for name, values in table.items()}
+    arrays = {name: as_columns(values, name) for name, values in table.items()}
     if blocks is None:
         return arrays
     found = {}
@@ -92,19 +85,14 @@ def _from_mapping(table: Mapping[str, Any], blocks: Mapping[str, Any] | None) ->
 
 
 def _from_frame(table: Any, blocks: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+    frame = ArrowColumns(table)
     if blocks is not None and all(isinstance(size, (int, np.integer)) for size in blocks.values()):
-        (whole,) = trajectories_from(table)
-        return _split(whole, blocks)
-    if blocks is None:
-        import pyarrow
-
-        schema = pyarrow.table(table).schema
-        numeric = (pyarrow.types.is_integer, pyarrow.types.is_floating, pyarrow.types.is_decimal)
-        kept = [field.name for field in schema if any(kind(field.type) for kind in numeric)]
-        blocks = {name: [name] for name in kept if not name.startswith("__index_level_")}
+        return _split(frame.stacked(chosen(frame, None, set())), blocks)
+    blocks = {name: [name] for name in chosen(frame, None, set())} if blocks is None else blocks
     listed = {name: _listed(columns) for name, columns in blocks.items()}
-    _require_once([column for columns in listed.values() for column in columns])
-    return {name: trajectories_from(table, columns=columns)[0] for name, columns in listed.items()}
+    every = [column for columns in listed.values() for column in columns]
+    _require_once(every)
+    return _split(frame.stacked(chosen(frame, every, set())), {name: len(columns) for name, columns in listed.items()})
 
 
 def _listed(columns: Any) -> list[str]:

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Quadrature
+from sosmarkov.core.programs import filled_rows
 from sosmarkov.core.stored import positive, stored
 
 
@@ -356,11 +357,7 @@ def rows_to_data(transform: Transform, y: np.ndarray) -> np.ndarray:
 
 
 def _filled(x: np.ndarray) -> Array:
-    """The rows, and after them the last one as often as a power of two wants."""
-    flat = x.reshape(-1, x.shape[-1])
-    size = max(_FEWEST_ROWS, 1 << max(0, len(flat) - 1).bit_length())
-    filled = np.pad(flat, ((0, size - len(flat)), (0, 0)), mode="edge" if len(flat) else "constant")
-    return jax.device_put(filled.astype(float))
+    return jax.device_put(filled_rows(x.reshape(-1, x.shape[-1]), _FEWEST_ROWS).astype(float))
 
 
 def _centre_and_width(mean: ArrayLike, std: ArrayLike) -> tuple[Array, Array]:

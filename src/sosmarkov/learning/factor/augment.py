@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sosmarkov.data.observed import Sensed
+from sosmarkov.data.dataset import Dataset, Paths, from_paths
 from sosmarkov.factor.bases import FullGaussianBasis
 from sosmarkov.learning.factor.rolled import rolled
 from sosmarkov.learning.phases import Phases
@@ -14,8 +14,8 @@ from sosmarkov.spaces.transforms import Transform
 
 
 def augmented(
-    phases: Phases, training: Sensed, held_out: Sensed, sensor: Sensor, transform: Transform, settings: Settings
-) -> tuple[Sensed, float] | None:
+    phases: Phases, training: Dataset, held_out: Dataset, sensor: Sensor, transform: Transform, settings: Settings
+) -> tuple[Dataset, float] | None:
     """Rolled trajectories in the place of the training data, and how much better they predict held-out states.
 
     None where real ones serve better, or where the sensor is none that readings are drawn from here.
@@ -28,22 +28,21 @@ def augmented(
         transform: From what the sensor reads to model space.
         settings: What steers training.
     """
-    dim = training.states.shape[2]
+    dim = training.dim
     any_basis = FullGaussianBasis(np.zeros((1, dim)), np.eye(dim)[None])
     parts = [(float(weight), part.linear(any_basis, transform)) for weight, part in sensor.parts()]
     if any(read is None for _, read in parts):
         return None
-    found = rolled(phases, training.as_data(), held_out.as_data(), settings)
+    found = rolled(phases, training, held_out, settings)
     if found is None or found.gain is None:
         return None
-    length = training.states.shape[1]
-    states, present = found.training.trajectories[:, :length], found.training.present[:, :length]
+    assert training.paths.readings is not None
+    states, present, *inputs = found.training.paths.batch(training.horizon)
     rng = np.random.default_rng(settings.seed)
     readings = _readings(states, parts, rng)  # type: ignore[arg-type]
     # What was missing is missing as it was: whole sequences of gaps are drawn.
-    gaps = np.isnan(training.readings)[rng.integers(len(training.readings), size=len(states))]
-    inputs = None if found.training.inputs is None else found.training.inputs[:, : length - 1]
-    return Sensed(states, present, np.where(gaps, np.nan, readings), inputs), found.gain
+    gaps = np.isnan(training.paths.readings)[rng.integers(len(training.paths.readings), size=len(states))]
+    return from_paths(Paths(states, present, np.where(gaps, np.nan, readings), *inputs)), found.gain
 
 
 def _readings(states: np.ndarray, parts: list[tuple[float, LinearReading]], rng: np.random.Generator) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from sosmarkov.core import checks
-from sosmarkov.data.dataset import Data
+from sosmarkov.data.dataset import Dataset
 from sosmarkov.factor.couplings import COUPLINGS, Bumps, Features, Network, Phases
 from sosmarkov.factor.couplings.features import OVERLAP
 
@@ -21,10 +21,11 @@ _PAIRS_A_KERNEL = 800
 
 
 def settle_features(
-    data: Data, features: str | Features | None, period: int | None, coupling: str
+    data: Dataset, features: str | Features | None, period: int | None, coupling: str
 ) -> str | int | Features | None:
     """What was asked for, checked: a kind, a period, or the features themselves; None without inputs."""
-    if data.u is None:
+    u = data.pairs.u
+    if u is None:
         if features is not None or period is not None:
             raise ValueError("Expected inputs with features (or times with a period and pairs), got none.")
         return None
@@ -34,12 +35,12 @@ def settle_features(
     if period is not None:
         if features is not None:
             raise ValueError("Expected features or a period, got both. Give the phase as one of the inputs instead.")
-        if data.u.shape[1] != 1 or np.any(data.u != np.round(data.u)):
+        if u.shape[1] != 1 or np.any(u != np.round(u)):
             raise ValueError("Expected times as inputs of a process with a period, one whole number each, got others.")
         return checks.count(period, "period", 1)
     if isinstance(features, Features):
-        if features.dim != data.u.shape[1]:
-            raise ValueError(f"Expected features of {data.u.shape[1]} inputs, like the data, got {features.dim}.")
+        if features.dim != u.shape[1]:
+            raise ValueError(f"Expected features of {u.shape[1]} inputs, like the data, got {features.dim}.")
         return features
     kind = "bumps" if features is None else features
     if kind not in KINDS:

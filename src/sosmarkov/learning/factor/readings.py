@@ -7,6 +7,7 @@ C' = push(P): the evidence is a smooth function of all parameters, and so is p(x
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,8 +17,8 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov.data.history import History
-from sosmarkov.data.observed import Sensed
+from sosmarkov.data.dataset import Dataset
+from sosmarkov.data.history import History, Scores
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.forms import Form
 from sosmarkov.factor.transition import Dynamics
@@ -36,7 +37,7 @@ from sosmarkov.learning.factor.objectives import (
 )
 from sosmarkov.learning.loop import evaluate, stack, unstack
 from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.run import pairs_of, realised, start_parameters, train_start
+from sosmarkov.learning.run import realised, start_parameters, train_start
 from sosmarkov.learning.settings import Settings
 from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess
@@ -176,7 +177,7 @@ def regress(y: np.ndarray, o: np.ndarray) -> Regression:
     return Regression(table[:, :-2], table[:, -2], table[:, -1])
 
 
-def gain_of_a_mixture(training: Sensed, held_out: Sensed, seed: int) -> float:
+def gain_of_a_mixture(training: Dataset, held_out: Dataset, seed: int) -> float:
     """By how many nats a reading a mixture over (y, o) predicts held-out readings better than a line does."""
     (y, o), (y_new, o_new) = (_complete(part) for part in (training, held_out))
     if len(o) < 20 * _COMPONENTS or len(o_new) == 0:
@@ -191,10 +192,12 @@ def gain_of_a_mixture(training: Sensed, held_out: Sensed, seed: int) -> float:
     return float(np.mean(both - states.log_density(y_new) - line.log_prob(y_new, o_new)))
 
 
-def _complete(data: Sensed) -> tuple[np.ndarray, np.ndarray]:
+def _complete(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """States and readings where all of both is there."""
-    rows = (data.present > 0) & ~np.isnan(data.readings).any(axis=2)
-    return data.states[rows], data.readings[rows]
+    states, present, readings = data.paths[:3]
+    assert readings is not None
+    rows = (present > 0) & ~np.isnan(readings).any(axis=2)
+    return states[rows], readings[rows]
 
 
 class ReadRun:
@@ -211,36 +214,31 @@ class ReadRun:
     def __init__(self, settings: Settings, phases: Phases, sensor: Sensor | None, chosen: dict[str, Any], latent: bool):
         self.settings, self.phases, self.sensor, self.chosen, self.latent = settings, phases, sensor, chosen, latent
 
-    def fit(self, data: Sensed, scale: Standardize, scale_o: Standardize) -> MarkovProcess | Ensemble:
+    def fit(self, data: Dataset, scale: Standardize, scale_o: Standardize) -> MarkovProcess | Ensemble:
         """The process and its sensor, from states and readings in model space (readings as given for a known one)."""
         s, run = self.settings, self.phases.run
-        held_out, training = data.split(s.validation, s.seed)
+        training, held_out = data.split(s.validation, s.seed)
         sensor, transform = self._sensor(training, scale)
         training = self._material(training, held_out, sensor, transform)
-        plain = [part.as_data() for part in (training, held_out)]
-        starts = in_parallel(partial(start_parameters, s, plain[0]), range(s.seed, s.seed + s.members))
-        process = run("transitions", stack(starts), transition_loss, *map(pairs_of, plain))
-        process = train_start(self.phases, s, process, *((part.initial, part.initial_weight) for part in plain))
+        starts = in_parallel(partial(start_parameters, s, training), range(s.seed, s.seed + s.members))
+        process = run("transitions", stack(starts), transition_loss, training.pairs.batch, held_out.pairs.batch)
+        process = train_start(self.phases, s, process, training.starts.batch, held_out.starts.batch)
         found = ReadParameters(process, *stack([(sensor, transform)] * s.members))
         loss = FilterLoss(self.sensor is None, not self.latent)
-        before = evaluate(loss, found, held_out.batch())
+        before = evaluate(loss, found, held_out.paths.batch())
         if s.objective == "beliefs":
             name = "evidence" if self.latent else "filter"
             # A step costs what several do before: half as many.
             plan = {"batch_size": _TOGETHER, "steps": max(1, s.phase_steps // 2)}
-            found = run(name, found, loss, training.batch(), held_out.batch(), **plan)
+            found = run(name, found, loss, training.paths.batch(), held_out.paths.batch(), **plan)
         shift = np.sum(np.log(np.asarray(scale_o.std))) + (0 if self.latent else np.sum(np.log(np.asarray(scale.std))))
-        what = "readings given those before" if self.latent else "states and readings given the readings before"
-        after = evaluate(loss, found, held_out.batch())
-        scores = {f"{what}, before the last phase": before, what: after}
-        history = History(
-            tuple(self.phases.done),
-            dict(s.chosen) | self.chosen,
-            {k: float(-np.mean(v) - shift) for k, v in scores.items()},
-        )
+        what, after = "evidence" if self.latent else "filtered", evaluate(loss, found, held_out.paths.batch())
+        values = {f"{what}_before": before, what: after}
+        scores = replace(Scores(), **{name: float(-np.mean(value) - shift) for name, value in values.items()})
+        history = History(tuple(self.phases.done), dict(s.chosen) | self.chosen, scores)
         return self._finish(found, scale, scale_o, history)
 
-    def _material(self, training: Sensed, held_out: Sensed, sensor: Sensor, transform: Transform) -> Sensed:
+    def _material(self, training: Dataset, held_out: Dataset, sensor: Sensor, transform: Transform) -> Dataset:
         """What to train on: the given data, or a surrogate's trajectories with readings drawn by the sensor."""
         s, found = self.settings, None
         # States that nobody saw are no data, and times no numbers a network could do with.
@@ -253,10 +251,12 @@ class ReadRun:
         self.chosen = self.chosen | {"surrogate_gain": round(found[1], 4)}
         return found[0]
 
-    def _sensor(self, training: Sensed, scale: Standardize) -> tuple[Sensor, Transform]:
+    def _sensor(self, training: Dataset, scale: Standardize) -> tuple[Sensor, Transform]:
         if self.sensor is not None:
             return self.sensor, scale
-        line = regress(training.states[training.present > 0], training.readings[training.present > 0])
+        states, present, readings = training.paths[:3]
+        assert readings is not None
+        line = regress(states[present > 0], readings[present > 0])
         if np.min(line.std) < _NOISELESS:
             raise ValueError(
                 "Expected readings with noise for a linear sensor, got ones that are a linear function of the states:"

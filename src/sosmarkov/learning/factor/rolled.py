@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sosmarkov.data.dataset import Data, from_trajectories, split
+from sosmarkov.data.dataset import Dataset, from_trajectories
 from sosmarkov.learning.factor.surrogate import Surrogate, draw_starts, gaussian_score, roll, surrogate_loss
 from sosmarkov.learning.phases import Phases
 from sosmarkov.learning.settings import Settings
@@ -32,12 +32,12 @@ class Rolled(NamedTuple):
         gain: Nats a held-out state by which they predict better than real ones do; None where there are none.
     """
 
-    training: Data
-    held_out: Data
+    training: Dataset
+    held_out: Dataset
     gain: float | None
 
 
-def rolled(phases: Phases, training: Data, held_out: Data, settings: Settings) -> Rolled | None:
+def rolled(phases: Phases, training: Dataset, held_out: Dataset, settings: Settings) -> Rolled | None:
     """Fit a surrogate, roll it from fresh initial states; None where real trajectories serve better.
 
     Data are in standardised space. One step more is rolled than beliefs are trained for: the last states then
@@ -49,15 +49,15 @@ def rolled(phases: Phases, training: Data, held_out: Data, settings: Settings) -
         surrogate.batch(held_out), learning_rate=3e-3, patience=1000,
     )  # fmt: skip
     count = max(_COUNT, _COUNT_EACH * settings.size)
-    starts = draw_starts(training.initial, training.initial_weight, count, settings.seed)
-    inputs = None if training.u is None else draw_inputs(training, count, settings.horizon + 1, settings.seed)
+    starts = draw_starts(*training.starts.batch, count, settings.seed)
+    inputs = None if training.pairs.u is None else draw_inputs(training, count, settings.horizon + 1, settings.seed)
     states = roll(
         surrogate.with_networks(networks), jnp.asarray(starts), settings.horizon + 1, jax.random.key(settings.seed),
         None if inputs is None else jnp.asarray(inputs),
     )  # fmt: skip
     fresh = _followed(np.asarray(states), inputs)
-    if len(training.trajectories) == 0:
-        return Rolled(*split(fresh, settings.validation, settings.seed), gain=None)
+    if not training.whole:
+        return Rolled(*fresh.split(settings.validation, settings.seed), gain=None)
     real, seen = _near(training), _near(held_out)
     gain = gaussian_score(_near(fresh), seen) - gaussian_score(real, seen)
     if settings.surrogate is None and gain < -_WORSE:
@@ -65,26 +65,27 @@ def rolled(phases: Phases, training: Data, held_out: Data, settings: Settings) -
     return Rolled(fresh, held_out, gain)
 
 
-def draw_inputs(data: Data, count: int, steps: int, seed: int) -> np.ndarray:
+def draw_inputs(data: Dataset, count: int, steps: int, seed: int) -> np.ndarray:
     """Sequences of inputs as they were given, shape (count, steps, e); longer ones end with single inputs drawn."""
-    assert data.u is not None
-    assert data.inputs is not None
+    u, inputs = data.pairs.u, data.paths.inputs
+    assert u is not None
+    assert inputs is not None
     rng = np.random.default_rng(seed)
-    drawn = data.u[rng.integers(len(data.u), size=(count, steps))]
+    drawn = u[rng.integers(len(u), size=(count, steps))]
     # A sequence serves whole, or not at all: inputs often depend on those before them.
-    whole = data.inputs[np.all(data.present > 0, axis=1)]
+    whole = inputs[np.all(data.paths.present > 0, axis=1)]
     if len(whole):
         length = min(steps, whole.shape[1])
         drawn[:, :length] = whole[rng.integers(len(whole), size=count), :length]
     return drawn
 
 
-def _followed(states: np.ndarray, inputs: np.ndarray | None) -> Data:
+def _followed(states: np.ndarray, inputs: np.ndarray | None) -> Dataset:
     """As data, each trajectory up to where it leaves what the surrogate knows."""
     inside = np.all(np.abs(states) <= _FAR, axis=2)
     kept = np.logical_and.accumulate(inside, axis=1)
     return from_trajectories(np.where(kept[..., None], states, np.nan), None, inputs)
 
 
-def _near(data: Data) -> Data:
-    return data._replace(present=data.present * np.all(np.abs(data.trajectories) <= _NEAR, axis=2))
+def _near(data: Dataset) -> Dataset:
+    return data.kept(lambda x: np.all(np.abs(x) <= _NEAR, axis=-1))[0]

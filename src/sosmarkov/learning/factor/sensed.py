@@ -13,8 +13,8 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.core.numerics import pack, unpack_coefficients
-from sosmarkov.data.history import History
-from sosmarkov.data.observed import Sensed
+from sosmarkov.data.dataset import Dataset
+from sosmarkov.data.history import History, Scores
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.bases.gaussian import local
 from sosmarkov.factor.couplings import Kraus
@@ -128,28 +128,26 @@ class SensedRun:
     def __init__(self, settings: Settings, phases: Phases, functions: int, chosen: dict[str, Any]):
         self.settings, self.phases, self.functions, self.chosen = settings, phases, functions, chosen
 
-    def fit(self, data: Sensed, scale: Standardize, scale_o: Standardize) -> MarkovProcess | Ensemble:
+    def fit(self, data: Dataset, scale: Standardize, scale_o: Standardize) -> MarkovProcess | Ensemble:
         """The process and sensor these data suggest."""
         s = self.settings
-        held_out, training = data.split(s.validation, s.seed)
+        training, held_out = data.split(s.validation, s.seed)
         starts = in_parallel(partial(self._start, training), range(s.seed, s.seed + s.members))
         run = self.phases.run
-        found = run("transitions", stack(starts), joint_loss, training.pairs(), held_out.pairs())
-        found = run("initial", found, start_loss, training.first(), held_out.first(), steps=s.initial_steps)
+        found = run("transitions", stack(starts), joint_loss, training.pairs.read, held_out.pairs.read)
+        found = run("initial", found, start_loss, training.starts.read, held_out.starts.read, steps=s.initial_steps)
         if s.objective == "beliefs":
-            found = run("filter", found, filter_loss, training.batch(), held_out.batch(), batch_size=_TOGETHER)
+            found = run(
+                "filter", found, filter_loss, training.paths.batch(), held_out.paths.batch(), batch_size=_TOGETHER
+            )
         shift = float(np.sum(np.log(np.asarray(scale.std))) + np.sum(np.log(np.asarray(scale_o.std))))
-        scores = {"states and readings given the readings before": -evaluate(filter_loss, found, held_out.batch())}
-        history = History(
-            tuple(self.phases.done),
-            dict(s.chosen) | self.chosen,
-            {name: float(np.mean(value)) - shift for name, value in scores.items()},
-        )
+        score = float(np.mean(-evaluate(filter_loss, found, held_out.paths.batch()))) - shift
+        history = History(tuple(self.phases.done), dict(s.chosen) | self.chosen, Scores(filtered=score))
         return self._finish(found, scale, scale_o, history)
 
-    def _start(self, training: Sensed, seed: int) -> SensedParameters:
+    def _start(self, training: Dataset, seed: int) -> SensedParameters:
         s, rng = self.settings, np.random.default_rng(seed)
-        y, y_next, weight, o = training.pairs()
+        y, y_next, weight, o = training.pairs.read
         rows = rng.permutation(np.flatnonzero(~np.isnan(o).any(axis=1)))[:_ROWS]
         mixture = fit_mixture(o[rows], self.functions, False, seed)
         zeta = local(mixture.means, mixture.covariances, 2)
@@ -159,7 +157,7 @@ class SensedRun:
         # Signs that differ from one function of the reading to the next, so that their products cancel on average.
         signs = rng.choice([-1.0, 1.0], size=(len(K), 1, 1, s.rank))
         K = K * signs * np.sqrt(shares.mean(axis=0))[:, None, None, None]
-        first, _, o_first = training.first()
+        first, _, o_first = training.starts.read
         basis, F = start_initial(first[:_ROWS], wanted._replace(size=min(s.size, _STARTS)))
         known = ~np.isnan(o_first).any(axis=1)
         weights = mixture.responsibilities(o_first[known]).mean(axis=0) if known.any() else shares.mean(axis=0)

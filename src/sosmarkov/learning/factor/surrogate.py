@@ -16,7 +16,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int
 from sklearn.mixture import GaussianMixture
 
-from sosmarkov.data.dataset import Data
+from sosmarkov.data.dataset import Dataset
 
 _COMPONENTS = 4
 _WIDTH = 64
@@ -78,12 +78,13 @@ class Surrogate(eqx.Module):
     input_scale: tuple[Float[Array, " e"], Float[Array, " e"]] | None
     conditionals: Conditional | None
 
-    def __init__(self, data: Data):
+    def __init__(self, data: Dataset):
         self.input_scale = None
-        if data.u is not None:
-            spread = np.std(data.u, axis=0)
-            self.input_scale = jnp.asarray(data.u.mean(axis=0)), jnp.asarray(np.where(spread > 0, spread, 1.0))
-        y_next, context = data.x_next, _with_one(np.asarray(self.context(data.x, data.u)))
+        u = data.pairs.u
+        if u is not None:
+            spread = np.std(u, axis=0)
+            self.input_scale = jnp.asarray(u.mean(axis=0)), jnp.asarray(np.where(spread > 0, spread, 1.0))
+        y_next, context = data.pairs.x_next, _with_one(np.asarray(self.context(data.pairs.x, u)))
         linear = np.linalg.lstsq(context, y_next, rcond=None)[0]
         spread = np.std(y_next - context @ linear, axis=0)
         self.linear = jnp.asarray(linear)
@@ -106,11 +107,11 @@ class Surrogate(eqx.Module):
         mean, spread = self.input_scale
         return jnp.concatenate([jnp.asarray(y), (jnp.asarray(u) - mean) / spread], axis=-1)
 
-    def batch(self, data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def batch(self, data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What the networks learn from: contexts, residuals, weights."""
-        context = np.asarray(self.context(data.x, data.u))
+        context = np.asarray(self.context(data.pairs.x, data.pairs.u))
         fitted = _with_one(context) @ np.asarray(self.linear)
-        return context, (data.x_next - fitted) / np.asarray(self.scale), data.weight
+        return context, (data.pairs.x_next - fitted) / np.asarray(self.scale), data.pairs.weight
 
     def with_networks(self, conditionals: Conditional) -> Surrogate:
         """The same with trained networks."""
@@ -173,21 +174,20 @@ def draw_starts(initial: np.ndarray, weight: np.ndarray, count: int, seed: int) 
     return rng.permutation(drawn)
 
 
-def gaussian_score(fitted: Data, scored: Data) -> float:
+def gaussian_score(fitted: Dataset, scored: Dataset) -> float:
     """Mean log-likelihood of states under one normal per step, fitted to one set and evaluated on another.
 
     It tells whether rolled trajectories are distributed over time like real ones: rolled ones that fit
     held-out states as well as the real training ones do are good enough to learn from.
     """
     total = weight = 0.0
-    steps = min(fitted.present.shape[1], scored.present.shape[1])
-    for k in range(1, steps):
-        a, b = fitted.present[:, k], scored.present[:, k]
+    for k in range(1, min(fitted.horizon, scored.horizon) + 1):
+        (x, a), (x_new, b) = ((paths.states[:, k], paths.present[:, k]) for paths in (fitted.paths, scored.paths))
         if b.sum() == 0 or (a > 0).sum() < 2 * (fitted.dim + 1):
             continue
-        mean = np.average(fitted.trajectories[:, k], axis=0, weights=a)
-        covariance = np.atleast_2d(np.cov(fitted.trajectories[:, k].T, aweights=a))
-        away = scored.trajectories[:, k] - mean
+        mean = np.average(x, axis=0, weights=a)
+        covariance = np.atleast_2d(np.cov(x.T, aweights=a))
+        away = x_new - mean
         _, log_det = np.linalg.slogdet(2.0 * np.pi * covariance)
         squared = np.sum(away * np.linalg.solve(covariance, away.T).T, axis=1)
         total += float(np.sum(b * -0.5 * (squared + log_det)))

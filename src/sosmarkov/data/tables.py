@@ -8,14 +8,15 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from sosmarkov.cli.doubts import about_left_out
-from sosmarkov.cli.options import UsageError
-from sosmarkov.cli.wide import from_wide
+from sosmarkov.core.files import write_atomic
+from sosmarkov.data.doubts import about_left_out
 from sosmarkov.data.frames import ArrowColumns, Columns, arrange, chosen
+from sosmarkov.data.recorded import Recorded
+from sosmarkov.data.wide import from_wide
 
 _TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _PARQUET = (".parquet", ".pq")
@@ -23,38 +24,6 @@ READABLE = (*_TEXT, *_PARQUET, ".npz", ".npy")
 WRITABLE = (".csv", *_PARQUET, ".npz")
 # Cells that other tools write where there is nothing, beside pyarrow's own (empty, NA, N/A, NaN, null, ...).
 _MISSING = ("-", "--", "?", ".", "none", "None", "missing", "#VALUE!", "#DIV/0!")
-
-
-class Series(NamedTuple):
-    """What a file holds.
-
-    Attributes:
-        trajectories: One array (T_i, d) each; rows with NaN are gaps.
-        columns: Names of the coordinates.
-        inputs: One array (T_i - 1, e) each, where columns of inputs were named.
-        labels: What the file calls each trajectory; None where there is one, or they have no names.
-        times: The time of each row of each trajectory, where the file has times.
-        left_out: Columns that were not asked for or hold no numbers.
-        doubts: What in the other columns looks as if it was meant, a sentence each.
-    """
-
-    trajectories: list[np.ndarray]
-    columns: tuple[str, ...]
-    inputs: list[np.ndarray] | None = None
-    labels: list[Any] | None = None
-    times: list[np.ndarray] | None = None
-    left_out: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """States that are there, gaps not counted."""
-        return sum(int(np.sum(~np.any(np.isnan(part), axis=1))) for part in self.trajectories)
-
-    @property
-    def gaps(self) -> int:
-        """Rows with something missing."""
-        return sum(map(len, self.trajectories)) - self.rows
 
 
 class NumpyColumns(Columns):
@@ -103,7 +72,7 @@ def read(
     time: str | None = None,
     inputs: Sequence[str] | None = None,
     wide: bool = False,
-) -> Series:
+) -> Recorded:
     """Trajectories from a file.
 
     Args:
@@ -114,56 +83,40 @@ def read(
         inputs: Columns of controls: row k's acts on the step from row k to the next.
         wide: One row a trajectory, one column a coordinate and step: x_0, x_1, ..., y_0, y_1, ...
     """
-    path = Path(path)
-    kind = _suffix(path, READABLE, "read")
+    path, inputs = Path(path), list(inputs or ())
+    kind = suffix(path, READABLE, "read")
     if not path.is_file():
         raise ValueError(f"Expected a data file, got {path}, which is {'a folder' if path.is_dir() else 'not there'}.")
-    if set(inputs or ()) & set(columns or ()):
-        raise UsageError("Expected --inputs and --columns without a common name, got one in both.")
+    if set(inputs) & set(columns or ()):
+        raise ValueError("Expected inputs and columns without a common name, got one in both.")
     if kind in (".npz", ".npy"):
         arrays = _load(path)
         if {array.ndim for array in arrays.values()} != {1} or len({len(a) for a in arrays.values()}) != 1:
             if trajectory or time or wide:
-                raise UsageError(f"Expected no --trajectory, --time or --wide with the arrays in {path.name}, got one.")
+                raise ValueError(f"Expected no columns of times or trajectories in the arrays of {path.name}, got one.")
             return _from_arrays(arrays, columns, inputs, path)
         table = NumpyColumns(arrays)
     else:
         table = ArrowColumns(_parquet(path) if kind in _PARQUET else _text(path))
     if wide:
         if time:
-            raise UsageError("Expected no --time with --wide, where columns are steps, got both.")
-        return Series(*from_wide(table, columns, trajectory, inputs))
-    return _from_rows(table, columns, trajectory, time, inputs)
-
-
-def _from_rows(
-    table: Columns,
-    columns: Sequence[str] | None,
-    trajectory: str | None,
-    time: str | None,
-    inputs: Sequence[str] | None,
-) -> Series:
-    names = chosen(table, columns, {trajectory, time, *(inputs or ())})
-    found = arrange(table, [*names, *(inputs or ())], trajectory=trajectory, time=time)
-    states, dim = found.trajectories, len(names)
-    given = None
-    if inputs:
-        states, given = [part[:, :dim] for part in states], [part[:-1, dim:] for part in states]
-    used = {*names, *(inputs or ()), trajectory, time}
-    rest = tuple(name for name in table.names if name not in used)
+            raise ValueError("Expected no column of times in a wide table, where columns are steps, got one.")
+        return from_wide(table, columns, trajectory, inputs)
+    names = chosen(table, columns, {trajectory, time, *inputs})
+    rest = tuple(name for name in table.names if name not in {*names, *inputs, trajectory, time})
     doubts = about_left_out(table, rest, trajectory, time) if columns is None else ()
-    return Series(states, tuple(names), given, found.labels, found.times, rest, doubts)
+    return arrange(table, names, trajectory, time, inputs=inputs)._replace(left_out=rest, doubts=doubts)
 
 
 def _from_arrays(
-    arrays: dict[str, np.ndarray], columns: Sequence[str] | None, inputs: Sequence[str] | None, path: Path
-) -> Series:
+    arrays: dict[str, np.ndarray], columns: Sequence[str] | None, inputs: Sequence[str], path: Path
+) -> Recorded:
     """Arrays (N, T, d) or (T, d), `columns` among them for names, another for inputs."""
     stored = arrays.pop("columns", None)
     given = None
     if inputs:
         if len(inputs) != 1 or inputs[0] not in arrays:
-            raise ValueError(f"Expected --inputs with one array among {sorted(arrays)} in {path.name}, got {inputs}.")
+            raise ValueError(f"Expected inputs named by one array among {sorted(arrays)} in {path.name}, got {inputs}.")
         given = arrays.pop(inputs[0])
     found = [arrays["trajectories"]] if "trajectories" in arrays else list(arrays.values())
     expected = f"Expected trajectories as arrays (N, T, d) or (T, d) of numbers in {path.name}, got"
@@ -178,7 +131,7 @@ def _from_arrays(
         columns = [f"x{c}" for c in range(dim)] if stored is None else [str(name) for name in stored.reshape(-1)]
     if len(columns) != dim:
         raise ValueError(f"Expected {dim} names of columns for {path.name}, got {len(columns)}: {list(columns)}.")
-    return Series(parts, tuple(columns), None if given is None else _steps(given, parts, str(path.name)))
+    return Recorded(parts, tuple(columns), None if given is None else _steps(given, parts, str(path.name)))
 
 
 def _steps(given: np.ndarray, parts: list[np.ndarray], name: str) -> list[np.ndarray]:
@@ -285,18 +238,19 @@ def _brief(error: Exception) -> str:
     return str(error).strip().split("\n")[0][:200].rstrip(".") + "."
 
 
-def _suffix(path: Path, known: Sequence[str], what: str) -> str:
+def suffix(path: Path, known: Sequence[str], what: str) -> str:
+    """The ending of a file's name, one of those known."""
     for kind in sorted(known, key=len, reverse=True):
         if path.name.lower().endswith(kind) and len(path.name) > len(kind):
             return kind
-    raise UsageError(f"Expected a file to {what} that ends in one of {' '.join(known)}, got {path.name!r}.")
+    raise ValueError(f"Expected a file to {what} that ends in one of {' '.join(known)}, got {path.name!r}.")
 
 
 def check_writable(path: Path | None, known: Sequence[str] = WRITABLE) -> None:
     """Refuse early what would fail after all the work: a wrong ending, a folder that is not there, no pyarrow."""
     if path is None:
         return
-    if _suffix(path, known, "write") in _PARQUET:
+    if suffix(path, known, "write") in _PARQUET:
         _arrow(path)
     if path.is_dir() or not path.parent.is_dir():
         raise ValueError(f"Expected a file in an existing folder to write to, got {path}. Create the folder first.")
@@ -304,9 +258,7 @@ def check_writable(path: Path | None, known: Sequence[str] = WRITABLE) -> None:
 
 def write(path: Path, table: Mapping[str, np.ndarray]) -> None:
     """Columns of one length as CSV, Parquet or NPZ, by the ending; whole or not at all."""
-    from sosmarkov.core.files import write_atomic
-
-    kind = _suffix(path, WRITABLE, "write")
+    kind = suffix(path, WRITABLE, "write")
     if kind == ".csv":
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from sosmarkov.data.frames import Columns
+from sosmarkov.data.recorded import Recorded
 
 _STEP = re.compile(r"(.*?[^\d])(\d+)[\])]?")
 
 
 def from_wide(
     table: Columns, columns: Sequence[str] | None, trajectory: str | None, inputs: Sequence[str] | None
-) -> tuple[list[np.ndarray], tuple[str, ...], list[np.ndarray] | None, list[Any] | None, None, tuple[str, ...]]:
-    """The fields of a `Series` from columns x_0, x_1, ..., y_0, y_1, ...; also x0, x.0, x[0], and steps from 1.
+) -> Recorded:
+    """Trajectories from columns x_0, x_1, ..., y_0, y_1, ...; also x0, x.0, x[0], and steps from 1.
 
     A row that ends in missing states is a shorter trajectory; missing ones in between are gaps.
     """
@@ -56,7 +56,8 @@ def from_wide(
         labels = [None if code < 0 else labels[code] for code in codes]
     parts = [row[:length] for row, length in zip(states, lengths, strict=True)]
     used = {column for name in [*names, *(inputs or ())] for column in found[name].values()} | {trajectory}
-    return parts, tuple(names), given, labels, None, tuple(name for name in table.names if name not in used)
+    rest = tuple(name for name in table.names if name not in used)
+    return Recorded(parts, tuple(names), given, labels, left_out=rest)
 
 
 def _groups(names: Sequence[str]) -> dict[str, dict[int, str]]:

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 import numpy as np
 
 from sosmarkov.data.frames import Columns
+from sosmarkov.data.recorded import Doubt
 
 # Text of which so many cells are numbers was meant to be numbers.
 _MOSTLY = 0.8
 
 
-def about_left_out(table: Columns, names: Sequence[str], trajectory: str | None, time: str | None) -> tuple[str, ...]:
-    """A sentence for each column that an option, or an empty cell, would make part of the data."""
+def about_left_out(table: Columns, names: Sequence[str], trajectory: str | None, time: str | None) -> tuple[Doubt, ...]:
+    """Columns that an option, or an empty cell, would make part of the data."""
     found, ids = [], []
     for name in names:
-        option = shlex.quote(name)
         if _dated(table, name):
-            found += [f"column {name!r} holds dates. If it is the time, say --time {option}."] if time is None else []
+            found += [Doubt(name, "dates")] if time is None else []
             continue
         codes, labels = table.labels(name)
         numbers = np.array([_is_number(label) for label in labels], dtype=bool)
         there = codes[codes >= 0]
         if len(there) and not numbers.all() and np.mean(numbers[there]) >= _MOSTLY:
             row = int(np.flatnonzero(np.isin(codes, np.flatnonzero(~numbers)))[0])
-            found.append(
-                f"column {name!r} is left out: {str(labels[codes[row]])[:40]!r} in row {row + 1} is no number. Where"
-                " nothing was measured, leave the cell empty."
-            )
+            found.append(Doubt(name, "words", str(labels[codes[row]])[:40], row + 1))
         elif trajectory is None and _in_runs(codes):
-            ids.append(f"column {name!r} looks like one value a trajectory. If so, say --trajectory {option}.")
+            ids.append(Doubt(name, "ids"))
     return (*found, *ids[:1])
 
 
