@@ -31,7 +31,7 @@ class Background(eqx.Module):
     share: float = eqx.field(static=True)
     mass: Float[Array, ""]
 
-    def log(self, own: Float[Array, ""], far: Callable[[], Array]) -> Float[Array, ""]:
+    def log(self, own: Float[Array, "*b"], far: Callable[[], Array]) -> Float[Array, "*b"]:
         """Log of (1 - e) f + e g(x) t(x') / int g t from log f and, where it is needed, log g(x) t(x')."""
         if self.share == 0:
             return own

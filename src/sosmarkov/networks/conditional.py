@@ -164,7 +164,7 @@ class ConditionalKernel(eqx.Module):
 
     def gains(self, M: Float[Array, "m m"]) -> np.ndarray:
         """Values that int p(x | parents) dx can take: it is a weighted mean of these for all parents."""
-        return self.background.gains(self.operators.gains(M), float(M[-1, -1]))
+        return np.asarray(self.background.gains(self.operators.gains(M), M[-1, -1]))
 
 
 def _rows(K: Float[Array, "*n m r"]) -> Float[Array, "n m r"]:

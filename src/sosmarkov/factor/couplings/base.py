@@ -135,7 +135,7 @@ class Kernel(eqx.Module):
 
     def gains(self, M: Float[Array, " q"]) -> np.ndarray:
         """Values that int p(. | x) can take: it is a weighted mean of these for every x."""
-        return self.background.gains(self.own_gains(M), float(M[-1]))
+        return np.asarray(self.background.gains(self.own_gains(M), M[-1]))
 
     def conditions(self, M: Float[Array, " q"]) -> tuple[float, float]:
         """Condition numbers of g and of M = int g psi psi^T; spreads where they are vectors."""
