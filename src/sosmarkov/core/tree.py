@@ -21,6 +21,7 @@ from sosmarkov.core.checks import is_concrete
 from sosmarkov.core.stored import ENTRIES, Entry, Fields, entry_of, require
 
 _INFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+_SEQUENCES = {"tuple": tuple, "list": list}
 _ARRAYS = (np.ndarray, Array)
 
 
@@ -39,7 +40,7 @@ class Writer:
             return _number(value)
         if isinstance(value, _ARRAYS):
             return {"array" if isinstance(value, Array) else "numpy": self._keep(value)}
-        if type(value) in (tuple, list):
+        if type(value) in _SEQUENCES.values():
             return {type(value).__name__: [self.encode(part) for part in value]}
         if isinstance(value, Mapping) and set(map(type, value)) <= {str}:
             return {"dict": {key: self.encode(part) for key, part in value.items()}}
@@ -94,28 +95,19 @@ class Reader:
             return self._object(node)
         require(len(node) == 1, f"one entry in a part of the tree that is no class, got {sorted(node)}")
         ((kind, content),) = node.items()
-        parts = {
-            "array": self._array, "numpy": self._stored, "number": self._number, "tuple": self._tuple,
-            "list": self._list, "dict": self._dict,
-        }  # fmt: skip
-        if kind not in parts:
-            raise ValueError(f"Expected a known kind of part in the tree of a model, got {kind!r}.")
-        return parts[kind](content)
-
-    def _number(self, content: Any) -> float:
-        require(type(content) is str and content in _INFINITE, f"inf, -inf or nan, got {content!r}")
-        return _INFINITE[content]
-
-    def _list(self, content: Any) -> list:
+        if kind == "array":
+            return self._array(content)
+        if kind == "numpy":
+            return self._stored(content)
+        if kind == "number":
+            require(type(content) is str and content in _INFINITE, f"inf, -inf or nan, got {content!r}")
+            return _INFINITE[content]
+        if kind == "dict":
+            require(type(content) is dict, f"a mapping, got {type(content).__name__}")
+            return {key: self.decode(part) for key, part in content.items()}
+        require(kind in _SEQUENCES, f"a known kind of part in the tree of a model, got {kind!r}")
         require(type(content) is list, f"a list, got {type(content).__name__}")
-        return [self.decode(part) for part in content]
-
-    def _tuple(self, content: Any) -> tuple:
-        return tuple(self._list(content))
-
-    def _dict(self, content: Any) -> dict:
-        require(type(content) is dict, f"a mapping, got {type(content).__name__}")
-        return {key: self.decode(part) for key, part in content.items()}
+        return _SEQUENCES[kind](self.decode(part) for part in content)
 
     def _object(self, node: dict) -> Any:
         name, fields = node["class"], node.get("fields")
