@@ -12,6 +12,7 @@ import pytest
 
 import oracles
 import sosmarkov as sm
+from sosmarkov.factor.bases import FAMILIES as LIBRARY
 
 Rng = np.random.Generator
 
@@ -119,7 +120,7 @@ COUPLINGS = {
     "linear": lambda rng, n, m: sm.Linear(0.1 + rng.random(n)),
 }
 
-SIGNED = {"fourier"}
+SIGNED = {name for name, family in LIBRARY.items() if not family.basis.nonnegative}
 COMBINATIONS = [
     (family, coupling)
     for family in FAMILIES
