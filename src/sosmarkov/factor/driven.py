@@ -19,7 +19,7 @@ from sosmarkov.factor.couplings import Driven, Features
 from sosmarkov.factor.couplings.driven import PhaseTable
 from sosmarkov.factor.couplings.kraus import gram
 from sosmarkov.factor.forms import Form
-from sosmarkov.factor.transition import Dynamics, Transition, count_parameters, log_prob_pairs
+from sosmarkov.factor.transition import Dynamics, Transition, count_parameters, known_residual, log_prob_pairs
 from sosmarkov.spaces.transforms import Transform
 
 
@@ -64,6 +64,11 @@ class DrivenTransition(Dynamics):
     def parameter_count(self) -> int:
         """Free numbers in the bases and the coupling."""
         return count_parameters(self.phi, self.psi, self.coupling)
+
+    @property
+    def normalisation(self) -> float | None:
+        """That of all phases of a period; other inputs have one each, which is not known before they come."""
+        return known_residual(self.shared.residual) if isinstance(self.shared, PhaseTable) else None
 
     def at(self, u: Float[Array, " e"] | None) -> Transition:
         """The transition under one input, of shape (e,)."""

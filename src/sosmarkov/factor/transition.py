@@ -77,6 +77,20 @@ class Dynamics(eqx.Module):
         """Number of coordinates d."""
         return self.phi.dim
 
+    @property
+    @abstractmethod
+    def normalisation(self) -> float | None:
+        """By how much p(. | x) may miss the mass one, as far as normalising it has told; None where it has not."""
+
+    def summary(self) -> str:
+        """The form in a few words."""
+        return f"rational factor, {self.phi.family} functions, {type(self.coupling).__name__} coupling"  # type: ignore[attr-defined]
+
+    @property
+    def sizes(self) -> str:
+        """How large it is, in words."""
+        return f"{self.phi.size} functions (g), {self.psi.size} (next state)"
+
     def form(self, basis: Basis, coefficients: Float[Array, " q"]) -> Form:
         """The form over phi or psi with these coefficients, of g's kind."""
         if isinstance(self.g, LinearForm):
@@ -139,6 +153,11 @@ class Transition(Dynamics):
         """Free numbers in the bases and the coupling."""
         return count_parameters(self.phi, self.psi, self.coupling)
 
+    @property
+    def normalisation(self) -> float | None:
+        """What the last correction of the kernel still changed."""
+        return known_residual(self.kernel.residual)
+
     def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
         """log p(x_next | x) for arrays of shape (..., d); leading axes broadcast.
 
@@ -189,6 +208,12 @@ class Transition(Dynamics):
 def _refuse_inputs(u: ArrayLike | None) -> None:
     if u is not None:
         raise ValueError("Expected no input for a transition that was built without, got one.")
+
+
+def known_residual(residual: Array) -> float | None:
+    """The largest residual, where its values can be looked at."""
+    known = isinstance(residual, jax.Array | np.ndarray) and checks.is_concrete(residual)
+    return float(np.max(np.asarray(residual))) if known else None
 
 
 def count_parameters(*parts: eqx.Module) -> int:

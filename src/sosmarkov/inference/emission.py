@@ -10,6 +10,7 @@ from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.mixture import MixtureBelief
 from sosmarkov.core.numerics import unpack_coefficients
 from sosmarkov.factor import sampling
 from sosmarkov.factor.beliefs import ProductBelief, normalised
@@ -35,13 +36,33 @@ class Run(eqx.Module):
 def run(transition: Transition, initial: ProductBelief, observations: Array, sensor: LearnedSensor) -> Run:
     """The forward recursion: C_(k+1) = push under o_(k+1), divided by its mass."""
     first = sensor.emitted(observations[0])
-    assert isinstance(initial.h, SquaredForm)
-    h = SquaredForm(initial.h.basis, matrix=sensor.start(initial.h.factor, first))
-    log_mass, start = normalised(eqx.tree_at(lambda b: b.h, initial, h))
+    log_mass, start = first_read(initial, first, sensor)
     P = overlap_table(transition.g, start.h) @ start.h.coefficients
     predicted, filtered, log_evidences = readings_after(transition, sensor, P, observations[1:])
     begin = jnp.where(jnp.all(jnp.isnan(observations[0])), 0.0, log_mass + first.log_scale)
     return Run(predicted, filtered, start, jnp.concatenate([begin[None], log_evidences]))
+
+
+def first_read(initial: ProductBelief, seen: Emitted, sensor: LearnedSensor) -> tuple[Array, ProductBelief]:
+    """The log of the first reading's mass (up to its scale), and the initial belief given it."""
+    assert isinstance(initial.h, SquaredForm)
+    h = SquaredForm(initial.h.basis, matrix=sensor.start(initial.h.factor, seen))
+    return normalised(eqx.tree_at(lambda b: b.h, initial, h))
+
+
+def update_first(transition: Transition, initial: ProductBelief, observation: Array, sensor: LearnedSensor) -> Updated:
+    """The initial belief given its own reading, and the log of how likely that was."""
+    del transition
+    belief, log_evidence = _first_updated(initial, observation, sensor)
+    require_possible(log_evidence)
+    return Updated(belief, log_evidence)
+
+
+@eqx.filter_jit
+def _first_updated(initial: ProductBelief, observation: Array, sensor: LearnedSensor) -> tuple[ProductBelief, Array]:
+    seen = sensor.emitted(observation)
+    log_mass, start = first_read(initial, seen, sensor)
+    return start, jnp.where(jnp.all(jnp.isnan(observation)), 0.0, log_mass + seen.log_scale)
 
 
 def readings_after(
@@ -81,15 +102,21 @@ def advance(transition: Transition, belief: Belief, observation: Array, sensor: 
 @eqx.filter_jit
 def _advanced(transition: Transition, belief: Belief, observation: Array, sensor: LearnedSensor) -> tuple[Array, Array]:
     seen = sensor.emitted(observation)
-    if isinstance(belief, ProductBelief):
-        table = overlap_table(transition.g, belief.h, belief.lower, belief.upper)
-        C = sensor.push(transition, table @ belief.h.coefficients, seen)
-    else:
-        y, _ = transition.transform.forward(belief.state)  # type: ignore[attr-defined]
-        C = sensor.push_from(transition, y, seen)
+    C = _first_coefficients(transition, belief, seen, sensor)
     mass = transition.g.coefficients @ transition.overlap @ C
     missing = jnp.all(jnp.isnan(observation))
     return C / mass, jnp.where(missing, 0.0, jnp.log(mass) + seen.log_scale)
+
+
+def _first_coefficients(transition: Transition, belief: Belief, seen: Emitted, sensor: LearnedSensor) -> Array:
+    if isinstance(belief, MixtureBelief):
+        found = [_first_coefficients(transition, member, seen, sensor) for member in belief.members]
+        return belief.weights @ jnp.stack(found)
+    if isinstance(belief, ProductBelief):
+        table = overlap_table(transition.g, belief.h, belief.lower, belief.upper)
+        return sensor.push(transition, table @ belief.h.coefficients, seen)
+    y, _ = transition.transform.forward(belief.state)  # type: ignore[attr-defined]
+    return sensor.push_from(transition, y, seen)
 
 
 class EmittedSmoothed(BeliefSequence):

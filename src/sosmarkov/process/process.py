@@ -46,7 +46,7 @@ class MarkovProcess(eqx.Module):
         transition: p(x' | x), or p(x' | x, u).
         initial: Where it starts: a form h_0 over a basis of its own (p_0 = g h_0, normalised
             exactly), a belief of this process, or a known state of shape (d,).
-        sensor: What is read with every step, where that was learned with the process.
+        sensor: What reads the states where no other is named: learned with the process, or given.
         columns: Names of the coordinates; "x0", "x1", ... where none are given.
     """
 
@@ -97,6 +97,29 @@ class MarkovProcess(eqx.Module):
             raise ValueError("Expected a process with inputs, got one that was built without.")
         parts = {"sensor": self.sensor, "history": self.history, "columns": self.columns}
         return MarkovProcess(self.transition.under(u), self.initial, **parts)
+
+    @property
+    def sensor_origin(self) -> str | None:
+        """Where the sensor comes from, in words; None without one."""
+        if self.sensor is None:
+            return None
+        learned = getattr(self.history, "chosen", {}).get("sensor") in ("linear", "joint")
+        return "learned with the process" if learned else f"{type(self.sensor).__name__}, given"
+
+    def __repr__(self) -> str:
+        """A few lines for a person."""
+        return "\n".join([f"{type(self).__name__}: {self.transition.summary()}", *self._facts()])
+
+    def _facts(self) -> list[str]:
+        normalised, sizes = self.transition.normalisation, self.transition.sizes
+        said = "not looked at: process.check()" if normalised is None else f"within {normalised:.1g} for every state"
+        read = "" if self.sensor is None else f"; sensor {self.sensor_origin}"
+        return [
+            f"  coordinates    {', '.join(self.columns)}{read}",
+            f"  size           {sizes}, {self.parameter_count:,} numbers",
+            f"  trained on     {_training(self.history)}",
+            f"  normalisation  {said}",
+        ]
 
     def with_columns(self, columns: Sequence[str]) -> MarkovProcess:
         """The same process with other names for its coordinates."""
@@ -240,16 +263,27 @@ class MarkovProcess(eqx.Module):
         given = None if u is None else steps_of(self.transition, checks.as_float(u, "u")[None], 1)
         return propagation.one_later(self.transition, self._start(belief), propagation.row(given, 0))
 
-    def update(self, belief: Belief, observation: ArrayLike, *, sensor: Sensor) -> Updated:
-        """The belief after one reading of its state, and the log of how likely the reading was."""
-        return filtering.update(self._start(belief), one_reading(self._sensor(sensor), observation), sensor)
+    def update(self, belief: Start, observation: ArrayLike, *, sensor: Sensor | LearnedSensor | None = None) -> Updated:
+        """The belief after one reading of its state, and the log of how likely the reading was.
+
+        Args:
+            belief: Before the reading.
+            observation: One reading, NaN for what is missing.
+            sensor: p(o | x); None for the process's own. One that was learned in the joint form reads together with
+                a step: with it only the first reading, that of the process's initial belief, is an update of its own.
+        """
+        sensor, start = self._sensor(sensor), self._start(belief)
+        reading = one_reading(sensor, observation)
+        if isinstance(sensor, LearnedSensor):
+            return emission.update_first(self._steady, self._first_with(start), reading, sensor)
+        return filtering.update(start, reading, sensor)
 
     def advance(self, belief: Start, observation: ArrayLike, *, u: ArrayLike | None = None) -> Updated:
         """The belief one step later, given what the learned sensor reads there: `predict` and `update` in one."""
         if self.sensor is None:
             raise ValueError("Expected a process with a learned sensor, got none. Use predict, then update.")
         if isinstance(self.sensor, Sensor):
-            return self.update(self.predict(belief, u=u), observation, sensor=self.sensor)
+            return self.update(self.predict(belief, u=u), observation)
         reading = one_reading(self.sensor, observation)
         return emission.advance(self._steady, self._start(belief), reading, self.sensor)
 
@@ -364,6 +398,14 @@ class MarkovProcess(eqx.Module):
             raise ValueError(f"Expected a sensor, such as sm.GaussianSensor([0], 0.1), got {type(found).__name__}.")
         return found
 
+    def _first_with(self, belief: Belief) -> ProductBelief:
+        if belief is not self.initial or not isinstance(belief, ProductBelief):
+            raise ValueError(
+                "Expected the process's own initial belief to update with a sensor that reads together with a step, got"
+                " another. Take the step and its reading at once: process.advance(belief, observation)."
+            )
+        return belief
+
     def _own_start(self, initial: Start | None) -> ProductBelief:
         """The initial belief a learned sensor's first reading belongs to."""
         if initial is not None or not isinstance(self.initial, ProductBelief):
@@ -396,3 +438,11 @@ class MarkovProcess(eqx.Module):
                     f" space ({self.transition.phi.lower} to {self.transition.phi.upper})."
                 )
         return initial
+
+
+def _training(history: Any) -> str:
+    """What a process was trained on, in a line."""
+    if history is None or not history.phases:
+        return "nothing: built by hand"
+    steps = sum(phase.done for phase in history.phases)
+    return f"{', '.join(phase.name for phase in history.phases)}: {steps:,} steps, {history.seconds:.3g} s on {history.device}"

@@ -37,7 +37,7 @@ def model(process: MarkovProcess | Ensemble) -> Rows:
     rows.append(("functions", f"{transition.phi.size} (g), {transition.psi.size} (next state)"))
     rows.append(("transform", type(transition.transform).__name__))
     if first.sensor is not None:
-        rows.append(("learned sensor", "yes"))
+        rows.append(("sensor", str(first.sensor_origin)))
     if isinstance(process, Ensemble):
         rows.append(("members", str(len(process))))
     rows.append(("free parameters", f"{process.parameter_count:,}"))
