@@ -445,4 +445,5 @@ def _training(history: Any) -> str:
     if history is None or not history.phases:
         return "nothing: built by hand"
     steps = sum(phase.done for phase in history.phases)
-    return f"{', '.join(phase.name for phase in history.phases)}: {steps:,} steps, {history.seconds:.3g} s on {history.device}"
+    names = ", ".join(phase.name for phase in history.phases)
+    return f"{names}: {steps:,} steps, {history.seconds:.3g} s on {history.device}"
