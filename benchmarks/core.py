@@ -23,7 +23,7 @@ from dense_reference import propagate as dense_propagate
 import sosmarkov as sm
 from sosmarkov.bench.environment import write_results
 from sosmarkov.core.numerics import pack
-from sosmarkov.inference import propagate as propagation
+from sosmarkov.inference import recursion
 
 SIZES = [(2, 25), (6, 17), (12, 20), (6, 40)]
 QUICK_SIZES = [(2, 5)]
@@ -71,7 +71,7 @@ def our_loss(parts: Any, y: jax.Array, y_next: jax.Array) -> jax.Array:
 def our_propagate(parts: Any, start: jax.Array) -> jax.Array:
     """Coefficients of h after each step from given ones, normalisation included."""
     transition = sm.Transition(*parts)
-    return propagation.run_from(transition, start if start.ndim == 1 else pack(start), STEPS + 1)[1:]
+    return recursion.run(transition, start if start.ndim == 1 else pack(start), STEPS + 1)[1:]
 
 
 def measure(function: Callable[..., Any], arguments: tuple, repeats: int) -> tuple[dict[str, float], Any]:

@@ -33,8 +33,35 @@ ROOMS = [
 # Inside a room the order is a table too.
 INSIDE = {
     "core": ["checks", "programs", "files", "precision", "numerics", "perron", "special"],
-    "contracts": ["belief", "known", "mixture"],
-    "factor": ["bases", "forms", "sampling", "couplings", "transition", "driven", "integrals", "beliefs"],
+    "contracts": ["entering", "belief", "known", "mixture", "transition", "reader"],
+    "factor": [
+        "bases",
+        "forms",
+        "sampling",
+        "couplings",
+        "integrals",
+        "beliefs",
+        "likelihood",
+        "normals",
+        "boxes",
+        "weigh",
+        "readings",
+        "step",
+        "transition",
+        "driven",
+    ],
+    "sensors": ["base", "gaussian", "linear", "interval", "mixture", "factor", "joint"],
+    "inference": [
+        "recursion",
+        "beliefs",
+        "propagate",
+        "filter",
+        "smooth",
+        "safety",
+        "stationary",
+        "trajectories",
+        "means",
+    ],
 }
 
 # Within `bases`: shared code first, then one file a family.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 
 import equinox as eqx
 import jax
@@ -14,11 +13,11 @@ from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.numerics import unpack_coefficients
 from sosmarkov.factor import sampling
 from sosmarkov.factor.bases import Basis, require_compatible
-from sosmarkov.factor.couplings import Coupling, Features, Kernel, PairedKernel
-from sosmarkov.factor.forms import Form, LinearForm, SquaredForm
+from sosmarkov.factor.couplings import Coupling, Kernel, PairedKernel
+from sosmarkov.factor.forms import Form
+from sosmarkov.factor.step import FactorTransition
 from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
 
 
@@ -30,75 +29,7 @@ class NormalisationWarning(UserWarning):
 _RESIDUAL_TO_REPORT = 1e-9
 
 
-class Dynamics(eqx.Module):
-    """What moves a belief: a transition, or one for every input.
-
-    All transitions of it share the factor g, the basis psi and the table of overlaps.
-    """
-
-    phi: eqx.AbstractVar[Basis]
-    psi: eqx.AbstractVar[Basis]
-    transform: eqx.AbstractVar[Transform]
-    overlap: eqx.AbstractVar[Float[Array, "p q"]]
-
-    @property
-    @abstractmethod
-    def g(self) -> Form:
-        """The rational factor, in model space."""
-
-    @property
-    @abstractmethod
-    def features(self) -> Features | None:
-        """How inputs act; None where there are none."""
-
-    @abstractmethod
-    def at(self, u: Float[Array, " e"] | None) -> Transition:
-        """The transition under an input."""
-
-    @property
-    @abstractmethod
-    def parameter_count(self) -> int:
-        """Free numbers in the bases and the coupling."""
-
-    @abstractmethod
-    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
-        """log p(x_next | x), under the inputs u where there are any."""
-
-    @abstractmethod
-    def mass(self, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
-        """The closed-form integral of p(. | x): one up to rounding."""
-
-    @abstractmethod
-    def sample(self, key: PRNGKeyArray, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, "... d"]:
-        """One exact draw of x' for each state."""
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates d."""
-        return self.phi.dim
-
-    @property
-    @abstractmethod
-    def normalisation(self) -> float | None:
-        """By how much p(. | x) may miss the mass one, as far as normalising it has told; None where it has not."""
-
-    def summary(self) -> str:
-        """The form in a few words."""
-        return f"rational factor, {self.phi.family} functions, {type(self.coupling).__name__} coupling"  # type: ignore[attr-defined]
-
-    @property
-    def sizes(self) -> str:
-        """How large it is, in words."""
-        return f"{self.phi.size} functions (g), {self.psi.size} (next state)"
-
-    def form(self, basis: Basis, coefficients: Float[Array, " q"]) -> Form:
-        """The form over phi or psi with these coefficients, of g's kind."""
-        if isinstance(self.g, LinearForm):
-            return LinearForm(basis, coefficients)
-        return SquaredForm(basis, matrix=unpack_coefficients(coefficients, basis.size))
-
-
-class Transition(Dynamics):
+class Transition(FactorTransition):
     """A normalised conditional density, in data space.
 
     p(x' | x) = g(x') f(x, x') / g(x) times the Jacobian of the transform at x', where the coupling's
@@ -152,6 +83,10 @@ class Transition(Dynamics):
     def parameter_count(self) -> int:
         """Free numbers in the bases and the coupling."""
         return count_parameters(self.phi, self.psi, self.coupling)
+
+    def summary(self) -> str:
+        """Family and coupling."""
+        return f"rational factor, {self.phi.family} functions, {type(self.coupling).__name__} coupling"
 
     @property
     def normalisation(self) -> float | None:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import sosmarkov.sensors as sensors
 from sosmarkov.contracts.known import KnownState
 from sosmarkov.contracts.mixture import MixtureBelief
 from sosmarkov.core import checks
@@ -32,7 +33,6 @@ from sosmarkov.networks.conditional import Conditional
 from sosmarkov.networks.network import BayesianNetwork
 from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess
-from sosmarkov.sensors import known as sensors
 from sosmarkov.sensors.joint import LearnedSensor
 from sosmarkov.spaces import transforms
 

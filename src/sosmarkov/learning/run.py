@@ -14,7 +14,7 @@ from sosmarkov.data.dataset import Data, from_trajectories, repeated, robust_sta
 from sosmarkov.data.history import History
 from sosmarkov.data.stream import Stream
 from sosmarkov.factor.forms import Form
-from sosmarkov.factor.transition import Dynamics
+from sosmarkov.factor.step import FactorTransition
 from sosmarkov.learning.factor.barrier import BarrierParameters, barrier_loss, finish
 from sosmarkov.learning.factor.initialise import model_space, start_initial, start_transition
 from sosmarkov.learning.factor.inputs import make_features
@@ -195,7 +195,7 @@ def start_parameters(settings: Settings, training: Data, seed: int) -> Parameter
     )
 
 
-def realised(parameters: Parameters, transform: Transform) -> tuple[Dynamics, Form]:
+def realised(parameters: Parameters, transform: Transform) -> tuple[FactorTransition, Form]:
     """The transition in data space and h_0."""
     found, start = _realise(parameters)
     return type(found)(found.phi, found.psi, found.coupling, transform), start  # type: ignore[call-arg]

@@ -9,21 +9,30 @@ costs.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.reader import Passed, Reader, Sensor, Updated, require_possible
+from sosmarkov.contracts.transition import AbstractTransition
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import pack, unpack, whitener
+from sosmarkov.factor import sampling
 from sosmarkov.factor.bases import Basis, FullGaussianBasis
+from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.couplings import KrausKernel
+from sosmarkov.factor.forms import SquaredForm, overlap_table
+from sosmarkov.factor.likelihood import Message
 from sosmarkov.factor.transition import Transition
-from sosmarkov.spaces.transforms import Identity, Transform
+from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
 
 
 class Emitted(NamedTuple):
@@ -37,7 +46,7 @@ class Emitted(NamedTuple):
     log_scale: Float[Array, ""]
 
 
-class LearnedSensor(eqx.Module):
+class LearnedSensor(Sensor):
     """Readings o of a process whose transition was learned together with them.
 
     Its process has a `Kraus` coupling of rank z R, in which columns belong to functions of zeta (outer) and to r
@@ -49,6 +58,8 @@ class LearnedSensor(eqx.Module):
         background: The share of the process's own background, whose reading has the density of zeta's last function
             squared.
     """
+
+    of_state: ClassVar[bool] = False
 
     zeta: Basis
     transform: Transform
@@ -83,6 +94,20 @@ class LearnedSensor(eqx.Module):
         if array.ndim == 0 or array.shape[-1] != self.dim:
             raise ValueError(f"Expected {name} with {self.dim} numbers on the last axis, got shape {array.shape}.")
         return array
+
+    def parts(self) -> tuple[tuple[Array, Sensor], ...]:
+        """None: a reading says nothing of the state alone."""
+        return ()
+
+    def require_fits(self, transition: AbstractTransition) -> None:
+        """A coupling without room for the sensor's functions is refused."""
+        rank, z = _kraus(transition.steady).K.shape[2], self.zeta.size
+        if rank % z:
+            raise ValueError(f"Expected a Kraus rank that is a multiple of the sensor's {z} functions, got {rank}.")
+
+    def reader(self, transition: AbstractTransition, *, own: bool = True) -> JointReader:
+        """Readings that are taken together with the step."""
+        return JointReader(transition.steady, self, own)  # type: ignore[arg-type]
 
     def emitted(self, observation: Float[Array, " k"]) -> Emitted:
         """What one reading says; NaN where a coordinate is missing."""
@@ -171,17 +196,145 @@ class LearnedSensor(eqx.Module):
         return self.background
 
 
-def _kraus(transition: Transition) -> KrausKernel:
+def _kraus(transition: Any) -> KrausKernel:
     if not isinstance(transition.kernel, KrausKernel):
         raise ValueError("Expected a Kraus coupling for a process with a learned sensor, got another.")
     return transition.kernel
 
 
-def require_rank(sensor: LearnedSensor, transition: Transition) -> None:
-    """Refuse a process whose coupling has no room for the sensor's functions."""
-    rank, z = _kraus(transition).K.shape[2], sensor.zeta.size
-    if rank % z:
-        raise ValueError(f"Expected a Kraus rank that is a multiple of the sensor's {z} functions, got {rank}.")
+class JointReader(Reader):
+    """A learned sensor beside its process: the reading is part of the step that leads to its state.
+
+    Args:
+        transition: The process's.
+        sensor: The process's.
+        own: Whether the start is the process's own, which knows what is read with it.
+    """
+
+    transition: Transition
+    sensor: LearnedSensor
+    own: bool = eqx.field(static=True)
+
+    def begin(self, initial: Belief, observation: Array) -> Belief:
+        """The initial belief given its reading."""
+        if self.own and isinstance(initial, ProductBelief):
+            return _begun(self.sensor, initial, observation)[0]
+        if checks.is_concrete(observation) and np.all(np.isnan(observation)):
+            return initial
+        raise ValueError(
+            "Expected the process's own initial belief with a learned sensor, which knows what is read with it, got"
+            " another. Mark its reading as missing (NaN), or take the step and its reading at once:"
+            " process.advance(belief, observation)."
+        )
+
+    def first(self, initial: Belief, observation: Array) -> Message:
+        """Of the process's own start under its reading; of another as it is."""
+        if not (self.own and isinstance(initial, ProductBelief)):
+            return self.transition.enter(initial)
+        h, seen = initial.h, self.sensor.emitted(observation)
+        table = overlap_table(self.transition.g, h)
+        P = table @ pack(self.sensor.start(h.factor, seen))  # type: ignore[attr-defined]
+        mass = self.transition.g.coefficients @ P
+        scale = jnp.where(self.sensor.missing(observation), 0.0, jnp.log(mass) + seen.log_scale)
+        return Message(P / mass, scale)
+
+    def ahead(self) -> Callable[[Message, Array, Array | None], tuple[Message, Passed]]:
+        """C = push under the reading, divided by its mass."""
+        transition, sensor = self.transition, self.sensor
+        M = transition.mass_vector()
+
+        def step(message: Message, observation: Array, u: Array | None) -> tuple[Message, Passed]:
+            del u
+            seen = sensor.emitted(observation)
+            if message.y is None:
+                C = sensor.push(transition, message.P, seen)
+            else:
+                C = sensor.push_from(transition, message.y, seen)
+            mass = M @ C
+            C = C / mass
+            return transition.message(C), Passed(transition.push(message), C, mass, seen.log_scale)
+
+        return step
+
+    def back(self) -> Callable[[Array, Array, Array, Array | None], Array]:
+        """b = pull under the reading, divided by the evidence."""
+        transition, sensor = self.transition, self.sensor
+
+        def step(b: Array, observation: Array, log_evidence: Array, u: Array | None) -> Array:
+            del u
+            seen = sensor.emitted(observation)
+            return sensor.pull(transition, b @ transition.overlap, seen) * jnp.exp(seen.log_scale - log_evidence)
+
+        return step
+
+    def posterior(self, belief: Belief, observation: Array | None, backward: Array | None = None) -> Belief:
+        """The reading is in it: what follows takes the place of g."""
+        del observation
+        return belief if backward is None else belief.facing(self.transition, backward).normalised()[1]
+
+    def update(self, belief: Belief, observation: Array) -> Updated:
+        """Of the process's own initial belief alone: all other readings come with a step."""
+        after = self.begin(belief, observation)
+        if after is belief:
+            return Updated(belief, jnp.zeros(()))
+        log_evidence = _begun(self.sensor, belief, observation)[1]  # type: ignore[arg-type]
+        require_possible(log_evidence)
+        return Updated(after, log_evidence)
+
+    def advance(self, belief: Belief, observation: Array, u: Array | None = None) -> Updated:
+        """The step and its reading at once."""
+        if u is not None:
+            raise ValueError("Expected no input for a process with a learned sensor, got one.")
+        C, log_evidence = _advanced(self, belief, observation)
+        require_possible(log_evidence)
+        return Updated(self.transition.belief(C), log_evidence)
+
+    def draw(self, key: Array, x: Array, observation: Array, backward: Array, u: Array | None) -> Array:
+        """From f(x; ., o) B."""
+        del u
+        return _draw(self, key, x, _root(eqx.filter_jit(LearnedSensor.emitted)(self.sensor, observation)), backward)
+
+
+@eqx.filter_jit
+def _begun(sensor: LearnedSensor, initial: ProductBelief, observation: Array) -> tuple[ProductBelief, Array]:
+    """The initial belief given its reading, and the log of how likely that was."""
+    seen = sensor.emitted(observation)
+    h = SquaredForm(initial.h.basis, matrix=sensor.start(initial.h.factor, seen))  # type: ignore[attr-defined]
+    log_mass, start = initial.changed((h, initial.lower, initial.upper)).normalised()
+    return start, jnp.where(sensor.missing(observation), 0.0, log_mass + seen.log_scale)
+
+
+@eqx.filter_jit
+def _advanced(reader: JointReader, belief: Belief, observation: Array) -> tuple[Array, Array]:
+    _, passed = reader.ahead()(reader.transition.enter(belief), observation, None)
+    row = jax.tree.map(lambda leaf: leaf[None], passed)
+    return passed.base, reader.log_evidences(observation[None], row)[0]
+
+
+def _root(seen: Emitted) -> tuple[Array, Array]:
+    """F with F F^T = N, and the root of the background's share."""
+    values, vectors = np.linalg.eigh(np.asarray(seen.N))
+    # N is a Gram matrix: what is below zero is rounding.
+    return jnp.asarray(vectors * np.sqrt(np.where(values > 0, values, 0.0))), jnp.sqrt(seen.broad)
+
+
+@eqx.filter_jit
+def _draw(reader: JointReader, key: Array, x: Array, root: tuple[Array, Array], backward: Array) -> Array:
+    """One draw of x' for each x."""
+    transition, sensor = reader.transition, reader.sensor
+    B, kernel = transition.form(transition.phi, backward), _kraus(transition)
+    K, share = sensor.split(kernel.K), sensor.background
+    y, _ = to_model(transition.transform, x)
+
+    def form(y: Array) -> SquaredForm:
+        w = kernel.g.root_of(transition.phi.evaluate(y)).values
+        factor = jnp.einsum("n,nmar,ab->mbr", w / jnp.sqrt(w @ w), K, root[0]).reshape(K.shape[1], -1)
+        if share > 0:
+            far = jnp.zeros((K.shape[1], 1)).at[-1, 0].set(jnp.sqrt(share / kernel.background_mass) * root[1])
+            factor = jnp.concatenate([jnp.sqrt(1.0 - share) * factor, far], axis=1)
+        return SquaredForm(transition.psi, factor)
+
+    return to_data(transition.transform, sampling.draw_each(key, B, form, y))
 
 
 @eqx.filter_jit
