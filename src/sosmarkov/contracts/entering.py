@@ -37,9 +37,9 @@ class Entering(eqx.Module):
         del reading
         return self.require_of(transition)
 
-    def parts(self) -> list[tuple[Array, Any]]:
+    def parts(self) -> list[tuple[Array | float, Any]]:
         """The beliefs it is a mixture of, with the logarithms of their weights; itself where it is none."""
-        return [(jnp.zeros(()), self)]
+        return [(0.0, self)]
 
     def given(self, likelihoods: Any, observation: Array, skipped: tuple[bool, ...]) -> list[tuple[Array, Any]]:
         """What a reading changes in it, and the log of how likely the reading was, for each part of the sensor."""

@@ -54,7 +54,7 @@ class MixtureBelief(Belief):
         messages = [member.enter(transition, reading) for member in self.members]
         return transition.mixed(self.weights, messages)
 
-    def parts(self) -> list[tuple[Array, Belief]]:
+    def parts(self) -> list[tuple[Array | float, Belief]]:
         """Of all members, those of mixtures in it included."""
         log_weights = jnp.log(self.weights)
         return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -75,24 +75,6 @@ class Sensor(eqx.Module):
         if checks.is_concrete(array) and np.any(np.isinf(array)):
             raise ValueError(f"Expected finite readings, or NaN for missing ones, got infinite {name}.")
 
-    def one(self, observation: ArrayLike) -> Float[Array, ...]:
-        """One reading, or a ValueError."""
-        array = self.check(observation, "observation")
-        if array.ndim != len(self.shape):
-            raise ValueError(f"Expected one reading of shape {self.shape}, got an array of shape {array.shape}.")
-        return array
-
-    def rows(self, observations: ArrayLike) -> Float[Array, "t ..."]:
-        """One or more readings of one sequence, or a ValueError."""
-        array = self.check(observations)
-        if array.ndim != 1 + len(self.shape) or array.shape[0] == 0:
-            wanted = ", ".join(map(str, ("T", *self.shape)))
-            raise ValueError(
-                f"Expected one reading a row, at least one, shape ({wanted}), got an array of shape {array.shape}. Many"
-                " sequences of one length go through `jax.vmap`."
-            )
-        return array
-
     def missing(self, observation: Array | np.ndarray) -> Array | np.bool_:
         """Whether one reading says nothing."""
         return isnan(observation).all()
@@ -127,15 +109,16 @@ class Sensor(eqx.Module):
         return
 
 
-class Reader(eqx.Module):
+class Reader(ABC):
     """A sensor prepared for one transition: what its readings do to messages and beliefs.
 
     Known sensors read and then step; one learned jointly with the process steps with the reading. One recursion serves
     both: it begins with `first`, goes on with the step that `ahead` returns, and back with the one that `back` does.
+    Readers are dataclasses that JAX knows, and no Equinox modules: a stream makes one for each reading, and calls it.
     """
 
-    transition: eqx.AbstractVar[AbstractTransition]
-    sensor: eqx.AbstractVar[Sensor]
+    transition: Any
+    sensor: Any
 
     def begin(self, initial: Belief, observation: Array) -> Belief:
         """The belief of x_0 that `posterior` starts from."""
@@ -175,6 +158,26 @@ class Reader(eqx.Module):
         missing = jax.vmap(self.sensor.missing)(observations)
         # Without a reading the mass is one but for rounding, which is nobody's evidence.
         return jnp.where(missing, 0.0, jnp.log(passed.mass) + passed.log_scale)
+
+
+def one_reading(sensor: Sensor, observation: ArrayLike) -> Float[Array, ...]:
+    """One reading, or a ValueError."""
+    array = sensor.check(observation, "observation")
+    if array.ndim != len(sensor.shape):
+        raise ValueError(f"Expected one reading of shape {sensor.shape}, got an array of shape {array.shape}.")
+    return array
+
+
+def readings_in_rows(sensor: Sensor, observations: ArrayLike) -> Float[Array, "t ..."]:
+    """One or more readings of one sequence, or a ValueError."""
+    array = sensor.check(observations)
+    if array.ndim != 1 + len(sensor.shape) or array.shape[0] == 0:
+        wanted = ", ".join(map(str, ("T", *sensor.shape)))
+        raise ValueError(
+            f"Expected one reading a row, at least one, shape ({wanted}), got an array of shape {array.shape}. Many"
+            " sequences of one length go through `jax.vmap`."
+        )
+    return array
 
 
 def require_possible(log_evidence: Array) -> None:

@@ -217,12 +217,6 @@ class AbstractTransition(eqx.Module):
             found.append(belief.log_prob(after))
         return jnp.asarray(np.asarray(found))
 
-    def one_input(self, u: ArrayLike | None) -> Float[Array, " e"] | None:
-        """The input of one step, or the time in a period, as an array; or a ValueError."""
-        if self.features is not None and u is None:
-            raise ValueError("Expected an input u to predict under, or the time in a period, got none.")
-        return None if u is None else self.steps_of(checks.as_float(u, "u")[None], 1)[0]  # type: ignore[index]
-
     def steps_of(self, inputs: ArrayLike | None, steps: int) -> Array | None:
         """The inputs of so many steps, shape (steps, e), or a ValueError; None where the transition takes none.
 
@@ -262,3 +256,10 @@ class AbstractTransition(eqx.Module):
                 raise ValueError(f"Expected inputs of {len(steps)} trajectories, got those of {len(each)}.")
             given = [self.steps_of(one, count) for one, count in zip(each, steps, strict=True)]
         return None if any(u is None for u in given) else [np.asarray(u) for u in given]
+
+
+def one_input(transition: AbstractTransition, u: ArrayLike | None) -> Float[Array, " e"] | None:
+    """The input of one step, or the time in a period, as an array; or a ValueError."""
+    if transition.features is not None and u is None:
+        raise ValueError("Expected an input u to predict under, or the time in a period, got none.")
+    return None if u is None else transition.steps_of(checks.as_float(u, "u")[None], 1)[0]  # type: ignore[index]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +27,9 @@ from sosmarkov.factor.weigh import make_weigher, under
 from sosmarkov.spaces.transforms import Transform, to_data, to_model
 
 
-class Likelihoods(eqx.Module):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Likelihoods:
     """What readings say of beliefs and states, without the transition: a stream hands it over with every reading."""
 
     sensor: Sensor
@@ -54,24 +57,22 @@ class Likelihoods(eqx.Module):
         return jnp.where(self.sensor.missing(observation), 0.0, jax.nn.logsumexp(jnp.stack(values)))
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class KnownReader(Reader):
     """A sensor of the state alone, whose likelihoods are functions of the basis's family.
 
     Args:
         transition: Of the states that are read.
         sensor: Reads them.
-        transform: From what the sensor reads to model space; None: the transition's.
+        transform: From what the sensor reads to model space: the transition's, but in training.
         batched: Whether many sequences are read at once, so that all branches of a program would be taken.
     """
 
     transition: Any
     sensor: Sensor
     transform: Transform
-    batched: bool = eqx.field(static=True)
-
-    def __init__(self, transition: Any, sensor: Sensor, transform: Transform | None = None, *, batched: bool = False):
-        self.transition, self.sensor, self.batched = transition, sensor, batched
-        self.transform = transition.transform if transform is None else transform
+    batched: bool = field(default=False, metadata={"static": True})
 
     @property
     def likelihoods(self) -> Likelihoods:
@@ -180,7 +181,7 @@ def _times(belief: ProductBelief, reading: Reading) -> ProductBelief:
 # Plain `jit`: all leaves are arrays, and a stream of readings feels what Equinox's filtering costs.
 @partial(jax.jit, static_argnames="skipped")
 def _given(
-    likelihoods: Likelihoods, parts: list[tuple[Array, Belief]], observation: Array, skipped: tuple[bool, ...]
+    likelihoods: Likelihoods, parts: list[tuple[Array | float, Belief]], observation: Array, skipped: tuple[bool, ...]
 ) -> tuple[list[list[Any]], Array, Array]:
     """What changes in every part of a belief, the weights of all, and the log-evidence."""
     found = [part.given(likelihoods, observation, skipped) for _, part in parts]

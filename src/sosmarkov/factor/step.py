@@ -157,7 +157,7 @@ class FactorTransition(AbstractTransition):
 
     def reader(self, sensor: Any) -> KnownReader:
         """Readings as functions of the basis's family."""
-        return KnownReader(self, sensor)
+        return KnownReader(self, sensor, self.transform)
 
     # --- boxes and moments ------------------------------------------------------------------------
 

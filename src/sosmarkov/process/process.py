@@ -13,8 +13,8 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
-from sosmarkov.contracts.reader import Reader, Sensor, Updated
-from sosmarkov.contracts.transition import AbstractTransition
+from sosmarkov.contracts.reader import Reader, Sensor, Updated, one_reading, readings_in_rows
+from sosmarkov.contracts.transition import AbstractTransition, one_input
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.inference import propagate as propagation
@@ -57,7 +57,7 @@ class MarkovProcess(eqx.Module):
         columns: Sequence[str] | None = None,
     ):
         self.transition, self.sensor = transition, sensor
-        self.initial = self._start(initial)
+        self.initial = transition.start(initial)
         if sensor is not None:
             sensor.require_fits(transition)
         self.history = history
@@ -129,7 +129,7 @@ class MarkovProcess(eqx.Module):
                 the times of the steps, counted from 0 where none are given.
         """
         steps = checks.count(steps, "steps")
-        start, inputs = self._start(initial), self.transition.steps_of(inputs, steps)
+        start, inputs = _start(self, initial), self.transition.steps_of(inputs, steps)
         if steps == 0:
             return Beliefs(start, self.transition, None)
         return Beliefs(start, self.transition, propagation.propagate(self.transition, start, steps, inputs))
@@ -137,7 +137,7 @@ class MarkovProcess(eqx.Module):
     def belief_at(self, k: int, *, initial: Start | None = None) -> Belief:
         """The belief at one step, however far, at a cost that grows with log k (with k, where time has a period)."""
         k = checks.count(k, "k")
-        start = self._start(initial)
+        start = _start(self, initial)
         if k == 0:
             return start
         if self.transition.features is not None:
@@ -158,7 +158,7 @@ class MarkovProcess(eqx.Module):
         """Independent trajectories x_0, ..., x_steps under the same inputs, exact draws (count, steps + 1, d)."""
         count, steps = checks.count(count, "count", 1), checks.count(steps, "steps")
         inputs = self.transition.steps_of(inputs, steps)
-        return trajectories_.draw(self.transition, self._start(initial), key, count, steps, inputs)
+        return trajectories_.draw(self.transition, _start(self, initial), key, count, steps, inputs)
 
     def log_likelihood(
         self, trajectories: ArrayLike | Sequence[ArrayLike], *, inputs: ArrayLike | Sequence[ArrayLike] | None = None
@@ -232,7 +232,7 @@ class MarkovProcess(eqx.Module):
 
     def predict(self, belief: Start, *, u: ArrayLike | None = None) -> Belief:
         """The belief one step later, under the input u: `propagate` for a single step, at constant cost."""
-        return self.transition.later(self._start(belief), self.transition.one_input(u))
+        return self.transition.later(_start(self, belief), one_input(self.transition, u))
 
     def update(self, belief: Start, observation: ArrayLike, *, sensor: Sensor | None = None) -> Updated:
         """The belief after one reading of its state, and the log of how likely the reading was.
@@ -243,9 +243,9 @@ class MarkovProcess(eqx.Module):
             sensor: p(o | x); None for the process's own. One that was learned in the joint form reads together with
                 a step: with it only the first reading, that of the process's initial belief, is an update of its own.
         """
-        start = self._start(belief)
-        reader = self._reader(sensor, start)
-        return reader.update(start, reader.sensor.one(observation))
+        start = _start(self, belief)
+        reader = _reader(self, sensor, start)
+        return reader.update(start, one_reading(reader.sensor, observation))
 
     def advance(
         self,
@@ -259,9 +259,9 @@ class MarkovProcess(eqx.Module):
 
         Arguments as for `predict` and `update`.
         """
-        start = self._start(belief)
-        reader = self._reader(sensor, start)
-        return reader.advance(start, reader.sensor.one(observation), self.transition.one_input(u))
+        start = _start(self, belief)
+        reader = _reader(self, sensor, start)
+        return reader.advance(start, one_reading(reader.sensor, observation), one_input(self.transition, u))
 
     # --- the long run -----------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class MarkovProcess(eqx.Module):
         """
         if not 0 < tolerance < 1:
             raise ValueError(f"Expected a tolerance between 0 and 1, got {tolerance}.")
-        return stationary.mixing_time(self.transition.steady, self._start(initial), float(tolerance))
+        return stationary.mixing_time(self.transition.steady, _start(self, initial), float(tolerance))
 
     def autocorrelation(self, coordinate: int, steps: int) -> Float[Array, " k"]:
         """Corr(x_c at time 0, x_c at time k) for k = 0, ..., steps, once the process is stationary."""
@@ -308,7 +308,7 @@ class MarkovProcess(eqx.Module):
         """P(x_1, ..., x_k all in the box) for k = 1, ..., steps, shape (steps,)."""
         box, steps = self.transition.box(lower, upper), checks.count(steps, "steps", 1)
         inputs = self.transition.steps_of(inputs, steps)
-        return safety.stay(self.transition, self._start(initial), box, steps, inputs)
+        return safety.stay(self.transition, _start(self, initial), box, steps, inputs)
 
     def exit_probability(
         self,
@@ -343,14 +343,14 @@ class MarkovProcess(eqx.Module):
             box = self.transition.box(*avoid)
             shunned = box, target.shared(box)
         inputs = self.transition.steps_of(inputs, steps)
-        return safety.reach(self.transition, self._start(initial), target, shunned, steps, inputs)
+        return safety.reach(self.transition, _start(self, initial), target, shunned, steps, inputs)
 
     def mean_first_passage(
         self, lower: ArrayLike, upper: ArrayLike, *, initial: Start | None = None
     ) -> Float[Array, ""]:
         """E[min {k >= 0: x_k in the box}], in steps, by one linear solve."""
         box = self.transition.box(lower, upper)
-        return safety.mean_first_passage(self.transition.steady, self._start(initial), box)
+        return safety.mean_first_passage(self.transition.steady, _start(self, initial), box)
 
     def check(self) -> CheckReport:
         """How exactly the process is normalised, and how well it is conditioned."""
@@ -359,21 +359,26 @@ class MarkovProcess(eqx.Module):
     def _to_read(
         self, observations: ArrayLike, sensor: Sensor | None, initial: Start | None, inputs: ArrayLike | None
     ) -> tuple[Reader, Belief, Array, Array | None]:
-        start = self._start(initial)
-        reader = self._reader(sensor, start)
-        readings = reader.sensor.rows(observations)
+        start = _start(self, initial)
+        reader = _reader(self, sensor, start)
+        readings = readings_in_rows(reader.sensor, observations)
         return reader, start, readings, self.transition.steps_of(inputs, len(readings) - 1)
 
-    def _reader(self, sensor: Sensor | None, start: Belief) -> Reader:
-        found = self.sensor if sensor is None else sensor
-        if found is None:
-            raise ValueError("Expected a sensor, or a process with a learned sensor of its own, got neither.")
-        if not isinstance(found, Sensor):
-            raise ValueError(f"Expected a sensor, such as sm.GaussianSensor([0], 0.1), got {type(found).__name__}.")
-        return found.reader(self.transition, own=start is self.initial)
 
-    def _start(self, initial: Start | None) -> Belief:
-        return self.initial if initial is None else self.transition.start(initial)
+# Functions, not methods: a stream asks both for every reading, and Equinox wraps a method each time it is looked up.
+def _reader(process: MarkovProcess, sensor: Sensor | None, start: Belief) -> Reader:
+    """The sensor, or the process's own, prepared for its transition."""
+    found = process.sensor if sensor is None else sensor
+    if found is None:
+        raise ValueError("Expected a sensor, or a process with a learned sensor of its own, got neither.")
+    if not isinstance(found, Sensor):
+        raise ValueError(f"Expected a sensor, such as sm.GaussianSensor([0], 0.1), got {type(found).__name__}.")
+    return found.reader(process.transition, own=start is process.initial)
+
+
+def _start(process: MarkovProcess, initial: Start | None) -> Belief:
+    """What to start from: the process's own belief where none is given."""
+    return process.initial if initial is None else process.transition.start(initial)
 
 
 def _training(history: Any) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -29,7 +30,7 @@ from sosmarkov.factor import sampling
 from sosmarkov.factor.bases import Basis, FullGaussianBasis
 from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.couplings import KrausKernel
-from sosmarkov.factor.forms import SquaredForm, overlap_table
+from sosmarkov.factor.forms import Form, SquaredForm, overlap_table
 from sosmarkov.factor.likelihood import Message
 from sosmarkov.factor.transition import Transition
 from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
@@ -202,6 +203,8 @@ def _kraus(transition: Any) -> KrausKernel:
     return transition.kernel
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class JointReader(Reader):
     """A learned sensor beside its process: the reading is part of the step that leads to its state.
 
@@ -213,7 +216,7 @@ class JointReader(Reader):
 
     transition: Transition
     sensor: LearnedSensor
-    own: bool = eqx.field(static=True)
+    own: bool = field(metadata={"static": True})
 
     def begin(self, initial: Belief, observation: Array) -> Belief:
         """The initial belief given its reading."""
@@ -285,9 +288,10 @@ class JointReader(Reader):
         """The step and its reading at once."""
         if u is not None:
             raise ValueError("Expected no input for a process with a learned sensor, got one.")
-        C, log_evidence = _advanced(self, belief, observation)
+        h, log_evidence = _advanced(self, belief, observation)
         require_possible(log_evidence)
-        return Updated(self.transition.belief(C), log_evidence)
+        transition = self.transition
+        return Updated(ProductBelief(g=transition.g, h=h, transform=transition.transform), log_evidence)
 
     def draw(self, key: Array, x: Array, observation: Array, backward: Array, u: Array | None) -> Array:
         """From f(x; ., o) B."""
@@ -304,11 +308,13 @@ def _begun(sensor: LearnedSensor, initial: ProductBelief, observation: Array) ->
     return start, jnp.where(sensor.missing(observation), 0.0, log_mass + seen.log_scale)
 
 
-@eqx.filter_jit
-def _advanced(reader: JointReader, belief: Belief, observation: Array) -> tuple[Array, Array]:
+# Plain `jit`: all leaves are arrays, and a stream of readings feels what Equinox's filtering costs.
+@jax.jit
+def _advanced(reader: JointReader, belief: Belief, observation: Array) -> tuple[Form, Array]:
     _, passed = reader.ahead()(reader.transition.enter(belief), observation, None)
     row = jax.tree.map(lambda leaf: leaf[None], passed)
-    return passed.base, reader.log_evidences(observation[None], row)[0]
+    transition = reader.transition
+    return transition.form(transition.psi, passed.base), reader.log_evidences(observation[None], row)[0]
 
 
 def _root(seen: Emitted) -> tuple[Array, Array]:
