@@ -10,7 +10,6 @@ import pytest
 
 import oracles
 import sosmarkov as sm
-from sosmarkov.inference.propagate import belief_from
 from tables import COVER, EXHAUSTIVE, FAMILIES, TRANSFORMS, make_parts, make_process, make_start
 
 TARGETS = 5
@@ -32,7 +31,7 @@ class Answers(NamedTuple):
 def ask(parts, start, points, targets):
     process = sm.MarkovProcess(sm.Transition(*parts), start)
     beliefs = process.propagate(3)
-    later = jax.lax.map(lambda C: belief_from(process.transition, C).prob(points), beliefs.coefficients)
+    later = jax.lax.map(lambda C: process.transition.belief(C).prob(points), beliefs.coefficients)
     belief = beliefs[2]
     return Answers(
         belief,

@@ -19,7 +19,7 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov.core.numerics import pack
-from sosmarkov.inference import propagate as propagation
+from sosmarkov.inference import recursion
 from sosmarkov_bench.dense_reference import Parameters
 from sosmarkov_bench.dense_reference import loss as dense_loss
 from sosmarkov_bench.dense_reference import propagate as dense_propagate
@@ -71,7 +71,7 @@ def our_loss(parts: Any, y: jax.Array, y_next: jax.Array) -> jax.Array:
 def our_propagate(parts: Any, start: jax.Array) -> jax.Array:
     """Coefficients of h after each step from given ones, normalisation included."""
     transition = sm.Transition(*parts)
-    return propagation.run_from(transition, start if start.ndim == 1 else pack(start), STEPS + 1)[1:]
+    return recursion.run(transition, start if start.ndim == 1 else pack(start), STEPS + 1)[1:]
 
 
 def measure(function: Callable[..., Any], arguments: tuple, repeats: int) -> tuple[dict[str, float], Any]:

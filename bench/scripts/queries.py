@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import sosmarkov as sm
-from sosmarkov.inference import filter as filtering
 from sosmarkov.inference import propagate as propagation
+from sosmarkov.inference import recursion
 from sosmarkov_bench.environment import write_results
 
 SIZES = [("gaussian", 1, 32), ("gaussian", 2, 25), ("gaussian", 6, 17), ("gaussian-full", 6, 17), ("gaussian", 12, 20),
@@ -63,10 +63,10 @@ def filter_row(family: str, d: int, n: int, repeats: int, seed: int) -> dict[str
     process = make_process(family, d, n, seed)
     readings = jnp.asarray(np.random.default_rng(seed).normal(size=(LONG, 1)))
     sensor = sm.GaussianSensor([0], 0.5)
-    transition, start = process.transition, process.initial
+    transition, start, reader = process.transition, process.initial, sensor.reader(process.transition)
     runs = {
         "step": lambda count: propagation.propagate(transition, start, count),
-        "filter_step": lambda count: filtering.forward(transition, start, readings[:count], sensor),
+        "filter_step": lambda count: recursion.forward(reader, start, readings[:count]),
     }
     row: dict[str, Any] = {"family": family, "d": d, "n": n}
     calls = {(name, count): partial(run, count) for name, run in runs.items() for count in (SHORT, LONG)}

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from sosmarkov.factor.forms import LinearForm, PlainConditional, SquaredForm
     from sosmarkov.factor.register import register
     from sosmarkov.factor.transition import NormalisationWarning, Transition
+    from sosmarkov.inference.beliefs import Beliefs, BeliefSequence
     from sosmarkov.inference.filter import FilterResult
-    from sosmarkov.inference.propagate import Beliefs, BeliefSequence
     from sosmarkov.inference.smooth import SmoothResult
     from sosmarkov.inference.trajectories import ChapmanKolmogorov
     from sosmarkov.io.model import load
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     from sosmarkov.process.check import CheckReport
     from sosmarkov.process.ensemble import Ensemble
     from sosmarkov.process.process import MarkovProcess
-    from sosmarkov.sensors.joint import LearnedSensor
-    from sosmarkov.sensors.known import (
+    from sosmarkov.sensors import (
         FactorSensor,
         GaussianSensor,
         IntervalSensor,
+        LearnedSensor,
         LinearSensor,
         MixtureSensor,
         Sensor,
@@ -89,7 +89,6 @@ _ROOMS = {
     "factor.couplings": ("Bumps", "Coupling", "Driven", "Features", "Kraus", "Linear", "Network", "Paired", "Phases"),
     "process.check": ("CheckReport",),
     "factor.driven": ("DrivenTransition",),
-    "sensors.joint": ("LearnedSensor",),
     "process.ensemble": ("Ensemble",),
     "estimator": ("MarkovEstimator",),
     "factor.forms": ("LinearForm", "PlainConditional", "SquaredForm"),
@@ -101,7 +100,7 @@ _ROOMS = {
     "data.stream": ("open_trajectories",),
     "learning.tune": ("Tuned", "tune"),
     "inference.filter": ("FilterResult",),
-    "inference.propagate": ("BeliefSequence", "Beliefs"),
+    "inference.beliefs": ("BeliefSequence", "Beliefs"),
     "inference.smooth": ("SmoothResult",),
     "inference.trajectories": ("ChapmanKolmogorov",),
     "networks.belief": ("NetworkBelief",),
@@ -117,7 +116,15 @@ _ROOMS = {
         "plot_training",
     ),
     "process.process": ("MarkovProcess",),
-    "sensors.known": ("FactorSensor", "GaussianSensor", "IntervalSensor", "LinearSensor", "MixtureSensor", "Sensor"),
+    "sensors": (
+        "FactorSensor",
+        "GaussianSensor",
+        "IntervalSensor",
+        "LearnedSensor",
+        "LinearSensor",
+        "MixtureSensor",
+        "Sensor",
+    ),
     "spaces.transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
     "factor.register": ("register",),
     "factor.transition": ("NormalisationWarning", "Transition"),

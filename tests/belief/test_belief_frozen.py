@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import sosmarkov as sm
-from sosmarkov.factor.beliefs import initial_belief
 from sosmarkov.factor.forms import product_mass
+from sosmarkov.factor.step import initial_belief
 
 CASES = json.loads(pathlib.Path(__file__).with_name("frozen.json").read_text())
 BASES = {

@@ -173,3 +173,30 @@ def test_narrow_functions_far_apart_have_finite_gradients():
     gradient = eqx.filter_grad(value)(zeta)
     np.testing.assert_allclose(gradient.mean[:, 0], [0.0, 2 * (29.0 - 30.0) / 0.25], rtol=1e-12, atol=1e-12)
     assert np.all(np.isfinite(gradient.log_std))
+
+
+def test_a_stream_with_a_learned_sensor_gives_what_the_batch_gives():
+    process, readings = make(background=1e-3), np.array([0.3, np.nan, 1.0, -0.6])[:, None]
+    whole = process.filter(readings)
+    belief, first = process.update(process.initial, readings[0])
+    total = float(first)
+    for reading in readings[1:]:
+        belief, log_evidence = process.advance(belief, reading)
+        total += float(log_evidence)
+    np.testing.assert_allclose(total, whole.log_evidence, rtol=1e-11)
+    np.testing.assert_allclose(belief.mean(), whole.beliefs[-1].mean(), rtol=1e-10)
+    with pytest.raises(ValueError, match=r"process.advance\(belief, observation\)"):
+        process.update(belief, readings[2], sensor=process.sensor)
+
+
+def test_a_mixture_advances_like_the_mixture_of_its_members():
+    process, reading = make(background=1e-3), [0.7]
+    members = [process.propagate(1)[1], sm.KnownState([0.4]), process.propagate(3)[3]]
+    weights = np.array([0.2, 0.5, 0.3])
+    found = process.advance(sm.MixtureBelief(members, weights), reading)
+    each = [process.advance(member, reading) for member in members]
+    evidence = np.exp([float(one.log_evidence) for one in each])
+    np.testing.assert_allclose(found.log_evidence, np.log(weights @ evidence), rtol=1e-12)
+    x = np.linspace(-3, 3, 11)[:, None]
+    expected = (weights * evidence) @ np.stack([one.belief.prob(x) for one in each]) / (weights @ evidence)
+    np.testing.assert_allclose(found.belief.prob(x), expected, rtol=1e-10)

@@ -71,7 +71,7 @@ def test_the_mixing_time_bounds_the_total_variation(chain):
     # The bound itself, for the belief one step on, lies above the distance and below one.
     beliefs = chain.process.propagate(1)
     C = stationary.stationary_coefficients(chain.process.transition, chain.process.initial)
-    bound = stationary.total_variation_bound(chain.process.transition, beliefs.coefficients[0] - C)
+    bound = chain.process.transition.distance(beliefs.coefficients[0] - C)
     distance = 0.5 * chain.w @ np.abs(np.asarray(beliefs[1].prob(chain.x[:, None])) - target)
     assert distance <= bound * (1 + 1e-9)
     assert bound <= 1.0

@@ -46,7 +46,7 @@ def _described(process: sm.MarkovProcess | sm.Ensemble) -> dict[str, Any]:
         period = transition.features.period
         found |= {"inputs": models.input_dim(process)} if period is None else {"period": period}
     if one.sensor is not None:
-        found["sensor"] = "learned with the process"
+        found["sensor"] = one.sensor_origin
     mean, covariance = np.asarray(process.initial.mean()), np.asarray(process.initial.covariance())
     found["initial_mean"] = dict(zip(process.columns, mean.tolist(), strict=True))
     found["initial_std"] = dict(zip(process.columns, np.sqrt(np.diagonal(covariance)).tolist(), strict=True))

@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
+from sosmarkov.contracts.entering import Entering
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 
@@ -38,7 +39,7 @@ class Estimate(NamedTuple):
     standard_error: Float[Array, ""]
 
 
-class Belief(eqx.Module):
+class Belief(Entering):
     """A probability density over states, in data space."""
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,6 +33,28 @@ class KnownState(Belief):
     def dim(self) -> int:
         """Number of coordinates."""
         return self.state.shape[0]
+
+    def require_of(self, transition: Any) -> None:
+        """Anywhere in the domain."""
+        transition.require_inside(self.state)
+
+    def enter(self, transition: Any, reading: Any = None) -> Any:
+        """What the transition looks at, at the state."""
+        return transition.enter_state(self.state, reading)
+
+    def given(self, likelihoods: Any, observation: Array, skipped: tuple[bool, ...]) -> list[tuple[Array, Any]]:
+        """Nothing changes; the reading is as likely as it is at the state."""
+        del skipped
+        return [(likelihoods.log_prob(observation, self.state), None)]
+
+    def facing(self, transition: Any, backward: Array) -> KnownState:
+        """The state: nothing is left to learn."""
+        del transition, backward
+        return self
+
+    def log_seen(self, x: ArrayLike) -> Float[Array, ...]:
+        """Zero at the state, -inf elsewhere."""
+        return jnp.where(jnp.all(jnp.asarray(x) == self.state, axis=-1), 0.0, -jnp.inf)
 
     def log_prob(self, x: ArrayLike) -> Float[Array, ...]:
         """Refused: a point mass has no density."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,6 +50,42 @@ class MixtureBelief(Belief):
     def dim(self) -> int:
         """Number of coordinates."""
         return self.members[0].dim
+
+    def require_of(self, transition: Any) -> None:
+        """As each of the members."""
+        for member in self.members:
+            member.require_of(transition)
+
+    def enter(self, transition: Any, reading: Any = None) -> Any:
+        """The mixture of the members' messages: a reading weighs each by how likely it held it."""
+        messages = [member.enter(transition, reading) for member in self.members]
+        return transition.mixed(self.weights, messages)
+
+    def parts(self) -> list[tuple[Array | float, Belief]]:
+        """Of all members, those of mixtures in it included."""
+        log_weights = jnp.log(self.weights)
+        return [
+            (log_weight + log_share, part)
+            for log_weight, member in zip(log_weights, self.members, strict=True)
+            for log_share, part in member.parts()
+        ]
+
+    def facing(self, transition: Any, backward: Array) -> MixtureBelief:
+        """Each of the members."""
+        return eqx.tree_at(lambda b: b.members, self, tuple(m.facing(transition, backward) for m in self.members))
+
+    def normalised(self) -> tuple[Float[Array, ""], MixtureBelief]:
+        """The members normalised, and weighed by the masses they had."""
+        log_masses, members = zip(*(member.normalised() for member in self.members), strict=True)
+        log_weights = jnp.log(self.weights) + jnp.stack(log_masses)
+        total = jax.nn.logsumexp(log_weights)
+        return total, MixtureBelief(members, jnp.exp(log_weights - total))
+
+    def log_seen(self, x: ArrayLike) -> Float[Array, ...]:
+        """The mixture of the members' own."""
+        values = jnp.stack([member.log_seen(x) for member in self.members])
+        weights = self.weights.reshape(-1, *[1] * (values.ndim - 1))
+        return jax.nn.logsumexp(values, axis=0, b=jnp.broadcast_to(weights, values.shape))
 
     def _mean_of(self, answers: list[Array]) -> Array:
         return jnp.tensordot(self.weights, jnp.stack(answers), axes=1)

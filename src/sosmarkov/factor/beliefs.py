@@ -22,7 +22,7 @@ from sosmarkov.core.stored import require, stored
 from sosmarkov.factor import integrals, sampling
 from sosmarkov.factor.bases import Basis, FullGaussianBasis, GaussianBasis, Terms, require_compatible
 from sosmarkov.factor.bases.full_sum import Sums, sum_at
-from sosmarkov.factor.forms import Form, LinearForm, SquaredForm, product_mass
+from sosmarkov.factor.forms import Form, same
 from sosmarkov.factor.integrals import Expansion
 from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
 
@@ -161,6 +161,45 @@ class ProductBelief(DensityBelief):
     def basis(self) -> Basis:
         """The basis of g."""
         return self.g.basis
+
+    @property
+    def ends(self) -> tuple[Array, Array] | None:
+        """The box it is on, in model space; None for the whole domain."""
+        return None if self.lower is None or self.upper is None else (self.lower, self.upper)
+
+    @property
+    def parameter_count(self) -> int:
+        """Free numbers of h and its basis."""
+        basis = eqx.filter(self.h.basis, eqx.is_inexact_array)
+        return sum(leaf.size for leaf in jax.tree.leaves(basis)) + self.h.coefficients.size
+
+    def require_of(self, transition: Any) -> None:
+        """The factor g must be the transition's own, or it does not divide out."""
+        if not same(self.g, transition.g):
+            raise ValueError(
+                "Expected a belief of this process (its factor g divides out), got one of another process."
+            )
+
+    def enter(self, transition: Any, reading: Any = None) -> Any:
+        """Integrals of h."""
+        return transition.enter_product(self, reading)
+
+    def given(self, likelihoods: Any, observation: Array, skipped: tuple[bool, ...]) -> list[tuple[Array, Any]]:
+        """Another h, on another box."""
+        return likelihoods.products(self, observation, skipped)
+
+    def changed(self, found: tuple[Form, Array | None, Array | None]) -> ProductBelief:
+        """With another h on another box; g and the transform are shared, so that the next step knows them again."""
+        h, lower, upper = found
+        return ProductBelief(g=self.g, h=h, transform=self.transform, lower=lower, upper=upper)
+
+    def facing(self, transition: Any, backward: Array) -> ProductBelief:
+        """h B in the place of h g."""
+        return eqx.tree_at(lambda b: b.g, self, _form_over_phi(transition, backward))
+
+    def normalised(self) -> tuple[Float[Array, ""], ProductBelief]:
+        """By the scale of h."""
+        return _normalised(self)
 
     def expansion(self) -> Expansion:
         """Outer product of the coefficients of g and h."""
@@ -309,35 +348,15 @@ def _values(basis: Basis, terms: Terms, y: Array):
     return Signed(log_abs + terms.log_scale, sign).scaled()
 
 
-def initial_belief(g: Form, h: Form, transform: Transform) -> ProductBelief:
-    """p_0 = g h_0, with h_0 scaled so that the mass is exactly one.
-
-    Args:
-        g: The transition's factor.
-        h: A form of the same kind over a basis of its own, of g's family and domain.
-        transform: The transition's.
-    """
-    require_compatible(("g's basis", g.basis), ("the initial basis", h.basis))
-    if type(h) is not type(g):
-        kinds = {SquaredForm: "a squared form", LinearForm: "a linear form"}
-        raise ValueError(f"Expected {kinds[type(g)]} for the initial belief, got {kinds[type(h)]}.")
-    mass, scaled = _scaled(g, h)
-    if checks.is_concrete(mass) and not 0 < float(mass) < math.inf:
-        raise ValueError(f"Expected an initial form that overlaps with the factor g, got mass {float(mass):g}.")
-    return ProductBelief(g=g, h=scaled, transform=transform)
+@eqx.filter_jit
+def _normalised(belief: ProductBelief) -> tuple[Float[Array, ""], ProductBelief]:
+    log_mass = integrals.log_mass(belief.expansion())
+    return log_mass, eqx.tree_at(lambda b: b.h, belief, belief.h.shifted(-log_mass))
 
 
 @eqx.filter_jit
-def _scaled(g: Form, h: Form) -> tuple[Array, Form]:
-    """int g h, and h divided by it."""
-    mass = product_mass(g, h)
-    return mass, h.scale(-jnp.log(mass))
-
-
-def normalised(belief: ProductBelief) -> tuple[Float[Array, ""], ProductBelief]:
-    """The log of a belief's mass, and the belief divided by it."""
-    log_mass = integrals.log_mass(belief.expansion())
-    return log_mass, eqx.tree_at(lambda b: b.h, belief, belief.h.shifted(-log_mass))
+def _form_over_phi(transition: Any, coefficients: Array) -> Form:
+    return transition.form(transition.phi, coefficients)
 
 
 @eqx.filter_jit
@@ -347,7 +366,7 @@ def _conditioned(belief: ProductBelief, fixed: tuple[int, ...], values: Array) -
     g, h = belief.g.sliced(fixed, at), belief.h.sliced(fixed, at)
     ends = [None if end is None else end[np.asarray(kept)] for end in (belief.lower, belief.upper)]
     sliced = ProductBelief(g=g, h=h, transform=belief.transform.select(kept), lower=ends[0], upper=ends[1])
-    log_mass, found = normalised(sliced)
+    log_mass, found = sliced.normalised()
     # A point outside the domain, or outside the box, has no density to condition on.
     ends = belief.basis.lower, belief.basis.upper
     where = np.asarray(fixed)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
@@ -20,12 +16,13 @@ from sosmarkov.factor.couplings import Driven, Features
 from sosmarkov.factor.couplings.driven import PhaseTable, Totals
 from sosmarkov.factor.couplings.operators import gram
 from sosmarkov.factor.forms import Form
-from sosmarkov.factor.transition import Dynamics, Transition, count_parameters, log_prob_pairs
+from sosmarkov.factor.step import FactorTransition
+from sosmarkov.factor.transition import Transition, count_parameters, known_residual, log_prob_pairs
 from sosmarkov.spaces.transforms import Transform
 
 
 @stored("phi", "psi", "coupling", "transform", derived=("overlap", "shared", "some"))
-class DrivenTransition(Dynamics):
+class DrivenTransition(FactorTransition):
     """p(x' | x, u) = g(x') f_u(x, x') / g(x): one transition for every input, all with the same g.
 
     Args:
@@ -66,6 +63,16 @@ class DrivenTransition(Dynamics):
     def parameter_count(self) -> int:
         """Free numbers in the bases and the coupling."""
         return count_parameters(self.phi, self.psi, self.coupling)
+
+    def summary(self) -> str:
+        """Family, and how inputs act."""
+        features = type(self.features).__name__
+        return f"rational factor, {self.phi.family} functions, Kraus coupling under inputs ({features})"
+
+    @property
+    def normalisation(self) -> float | None:
+        """That of all phases of a period; other inputs have one each, which is not known before they come."""
+        return known_residual(self.shared.residual) if isinstance(self.shared, PhaseTable) else None
 
     def at(self, u: Float[Array, " e"] | None) -> Transition:
         """The transition under one input, of shape (e,)."""
@@ -116,43 +123,3 @@ def _log_prob(dynamics: DrivenTransition, x_next: Array, x: Array, u: Array) -> 
         return log_prob_pairs(dynamics.at(u), x_next[None], x[None])[0]
 
     return jax.lax.map(lambda row: one(*row), tuple(flat), batch_size=min(256, len(flat[0]))).reshape(shape)
-
-
-def steps_of(dynamics: Dynamics, inputs: ArrayLike | None, steps: int, *, first: int = 0) -> Array | None:
-    """The inputs of so many steps, shape (steps, e), or a ValueError; None where the dynamics take none.
-
-    Where the input is the time of a period, it counts from `first` unless it is given.
-    """
-    features = dynamics.features
-    if features is None:
-        if inputs is not None:
-            raise ValueError("Expected no inputs for a process that was built without them, got some.")
-        return None
-    if inputs is None:
-        if features.period is None:
-            raise ValueError(
-                f"Expected inputs of shape ({steps}, {features.dim}), one for each step, got none. For one input that"
-                " stays, `process.under(u)` is an ordinary process."
-            )
-        return (first + jnp.arange(steps, dtype=float))[:, None]
-    array = checks.as_float(inputs, "inputs")
-    if array.ndim == 1 and features.dim == 1:
-        array = array[:, None]
-    if array.shape != (steps, features.dim):
-        raise ValueError(f"Expected inputs of shape ({steps}, {features.dim}), one for each step, got {array.shape}.")
-    checks.require_finite(array, "inputs")
-    if features.period is not None and checks.is_concrete(array) and np.any(np.asarray(array) != np.round(array)):
-        raise ValueError("Expected whole numbers for the times of a process with a period, got others.")
-    return array
-
-
-def inputs_of(dynamics: Dynamics, steps: Sequence[int], inputs: Any) -> list[np.ndarray] | None:
-    """The inputs of several trajectories with so many steps each; None where the dynamics take none."""
-    if dynamics.features is None or inputs is None:
-        given = [steps_of(dynamics, inputs, count) for count in steps]
-    else:
-        each = list(inputs) if isinstance(inputs, (list, tuple)) or np.ndim(inputs) == 3 else [inputs]
-        if len(each) != len(steps):
-            raise ValueError(f"Expected inputs of {len(steps)} trajectories, got those of {len(each)}.")
-        given = [steps_of(dynamics, one, count) for one, count in zip(each, steps, strict=True)]
-    return None if any(u is None for u in given) else [np.asarray(u) for u in given]

@@ -441,6 +441,8 @@ def _restriction_residual(conditional: PlainConditional, y: Array) -> Array:
 def same(one: Form, other: Form) -> bool:
     """Whether two forms are equal, as far as their values can be looked at."""
     # A belief of this very process shares its arrays; in a stream of readings nothing else is cheap enough.
+    if one is other:
+        return True
     if all(a is b for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=False)):
         return jax.tree.structure(one) == jax.tree.structure(other)
     equal = _equal(one, other)

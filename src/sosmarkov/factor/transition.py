@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 
 import equinox as eqx
 import jax
@@ -17,8 +16,9 @@ from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.stored import stored
 from sosmarkov.factor import sampling
 from sosmarkov.factor.bases import Basis, require_compatible
-from sosmarkov.factor.couplings import Coupling, Features, Kernel
+from sosmarkov.factor.couplings import Coupling, Kernel
 from sosmarkov.factor.forms import Form
+from sosmarkov.factor.step import FactorTransition
 from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
 
 
@@ -26,60 +26,8 @@ class NormalisationWarning(UserWarning):
     """A kernel is normalised less exactly than double precision should give; the text says by how much."""
 
 
-class Dynamics(eqx.Module):
-    """What moves a belief: a transition, or one for every input.
-
-    All transitions of it share the factor g, the basis psi and the table of overlaps.
-    """
-
-    phi: eqx.AbstractVar[Basis]
-    psi: eqx.AbstractVar[Basis]
-    transform: eqx.AbstractVar[Transform]
-    overlap: eqx.AbstractVar[Float[Array, "p q"]]
-
-    @property
-    @abstractmethod
-    def g(self) -> Form:
-        """The rational factor, in model space."""
-
-    @property
-    @abstractmethod
-    def features(self) -> Features | None:
-        """How inputs act; None where there are none."""
-
-    @abstractmethod
-    def at(self, u: Float[Array, " e"] | None) -> Transition:
-        """The transition under an input."""
-
-    @property
-    @abstractmethod
-    def parameter_count(self) -> int:
-        """Free numbers in the bases and the coupling."""
-
-    @abstractmethod
-    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
-        """log p(x_next | x), under the inputs u where there are any."""
-
-    @abstractmethod
-    def mass(self, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
-        """The closed-form integral of p(. | x): one up to rounding."""
-
-    @abstractmethod
-    def sample(self, key: PRNGKeyArray, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, "... d"]:
-        """One exact draw of x' for each state."""
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates d."""
-        return self.phi.dim
-
-    def form(self, basis: Basis, coefficients: Float[Array, " q"]) -> Form:
-        """The form over phi or psi with these coefficients, of g's kind."""
-        return self.g.with_coefficients(basis, coefficients)
-
-
 @stored("phi", "psi", "coupling", "transform", derived=("overlap", "kernel"))
-class Transition(Dynamics):
+class Transition(FactorTransition):
     """A normalised conditional density, in data space.
 
     p(x' | x) = g(x') f(x, x') / g(x) times the Jacobian of the transform at x', where the coupling's
@@ -134,6 +82,15 @@ class Transition(Dynamics):
         """Free numbers in the bases and the coupling."""
         return count_parameters(self.phi, self.psi, self.coupling)
 
+    def summary(self) -> str:
+        """Family and coupling."""
+        return f"rational factor, {self.phi.family} functions, {type(self.coupling).__name__} coupling"
+
+    @property
+    def normalisation(self) -> float | None:
+        """What the last correction of the kernel still changed."""
+        return known_residual(self.kernel.residual)
+
     def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
         """log p(x_next | x) for arrays of shape (..., d); leading axes broadcast.
 
@@ -184,6 +141,12 @@ class Transition(Dynamics):
 def _refuse_inputs(u: ArrayLike | None) -> None:
     if u is not None:
         raise ValueError("Expected no input for a transition that was built without, got one.")
+
+
+def known_residual(residual: Array) -> float | None:
+    """The largest residual, where its values can be looked at."""
+    known = isinstance(residual, jax.Array | np.ndarray) and checks.is_concrete(residual)
+    return float(np.max(np.asarray(residual))) if known else None
 
 
 def count_parameters(*parts: eqx.Module) -> int:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
-from sosmarkov.contracts.known import KnownState
+from sosmarkov.contracts.transition import AbstractTransition, Numbers
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.data.given import as_list, padded, unbroken
-from sosmarkov.factor.transition import Dynamics, Transition
-from sosmarkov.inference.propagate import belief_from, propagate, row, run_from, some_form
-from sosmarkov.inference.safety import Box, box_table
-from sosmarkov.spaces.transforms import to_model
-
-_BLOCK = 1024
+from sosmarkov.inference.propagate import propagate
+from sosmarkov.inference.recursion import program, row, run
 
 
 def gather(trajectories: ArrayLike | Sequence[ArrayLike], dim: int) -> list[np.ndarray]:
@@ -39,7 +34,10 @@ def gather(trajectories: ArrayLike | Sequence[ArrayLike], dim: int) -> list[np.n
 
 
 def log_likelihood(
-    dynamics: Dynamics, initial: Belief, trajectories: list[np.ndarray], inputs: list[np.ndarray] | None = None
+    transition: AbstractTransition,
+    initial: Belief,
+    trajectories: list[np.ndarray],
+    inputs: list[np.ndarray] | None = None,
 ) -> Float[Array, " n"]:
     """log p of the states of each trajectory that are there: gaps of r steps by the r-step density."""
     total = np.zeros(len(trajectories))
@@ -51,12 +49,12 @@ def log_likelihood(
     for gap, found in groups.items():
         x, x_next = (jnp.asarray([trajectories[i][k + ahead] for i, k in found]) for ahead in (0, gap))
         u = None if inputs is None else jnp.asarray([inputs[i][k : k + gap] for i, k in found])
-        np.add.at(total, [index for index, _ in found], np.asarray(_after(dynamics, x, x_next, gap, u)))
-    return jnp.asarray(total + _first_states(dynamics, initial, trajectories, inputs))
+        np.add.at(total, [index for index, _ in found], np.asarray(transition.log_prob_later(x_next, x, gap, u)))
+    return jnp.asarray(total + _first_states(transition, initial, trajectories, inputs))
 
 
 def _first_states(
-    dynamics: Dynamics, initial: Belief, trajectories: list[np.ndarray], inputs: list[np.ndarray] | None
+    transition: AbstractTransition, initial: Belief, trajectories: list[np.ndarray], inputs: list[np.ndarray] | None
 ) -> np.ndarray:
     """Log-density of the first state that is there, at its own step."""
     found = np.zeros(len(trajectories))
@@ -69,47 +67,35 @@ def _first_states(
             groups.setdefault((int(seen[0]), own), []).append(index)
     for (k, own), indices in groups.items():
         states = np.array([trajectories[index][k] for index in indices])
-        if k == 0 and isinstance(initial, KnownState):
-            found[indices] = np.where(np.all(states == np.asarray(initial.state), axis=1), 0.0, -np.inf)
+        if k == 0:
+            found[indices] = np.asarray(initial.log_seen(states))
             continue
         u = None if own < 0 or inputs is None else jnp.asarray(inputs[own][:k])
-        belief = initial if k == 0 else belief_from(dynamics, propagate(dynamics, initial, k, u)[-1])
+        C = propagate(transition, initial, k, u)
+        belief = transition.belief(jax.tree.map(lambda leaf: leaf[-1], C))
         found[indices] = np.asarray(belief.log_prob(states))
     return found
 
 
-@eqx.filter_jit
-def _after(dynamics: Dynamics, x: Array, x_next: Array, gap: int, inputs: Float[Array, "n gap e"] | None) -> Array:
-    """log p(x_next | x) over several steps, under the inputs of each pair."""
-    y, _ = to_model(dynamics.transform, x)
-    y_next, log_det = to_model(dynamics.transform, x_next)
-
-    def one(pair: tuple[Array, Array, Array | None]) -> Array:
-        y, y_next, u = pair
-        first = dynamics.at(row(u, 0))
-        if gap == 1:
-            return first.log_prob_model(y_next, y)
-        later = None if u is None else u[1:]
-        C = run_from(dynamics, first.form_from(y).coefficients, gap, later)[-1]
-        return belief_from(dynamics, C).log_prob_model(y_next)
-
-    return lax.map(one, (y, y_next, inputs), batch_size=min(_BLOCK, len(y))) + log_det
-
-
 def draw(
-    dynamics: Dynamics, initial: Belief, key: PRNGKeyArray, count: int, steps: int, inputs: Array | None = None
+    transition: AbstractTransition,
+    initial: Belief,
+    key: PRNGKeyArray,
+    count: int,
+    steps: int,
+    inputs: Array | None = None,
 ) -> Float[Array, "n k d"]:
     """Independent trajectories x_0, ..., x_steps, shape (count, steps + 1, d)."""
     keys = jax.random.split(key, steps + 1)
     path = [initial.sample(keys[0], count)]
     for k, one in enumerate(keys[1:]):
-        path.append(_under(dynamics, row(inputs, k)).sample(one, path[-1]))
+        path.append(_under(transition, row(inputs, k)).sample(one, path[-1]))
     return jnp.stack(path, axis=1)
 
 
-@eqx.filter_jit
-def _under(dynamics: Dynamics, u: Array | None) -> Transition:
-    return dynamics.at(u)
+@program
+def _under(transition: AbstractTransition, u: Array | None) -> AbstractTransition:
+    return transition.at(u)
 
 
 class ChapmanKolmogorov(NamedTuple):
@@ -134,7 +120,7 @@ class ChapmanKolmogorov(NamedTuple):
 
 
 def ck_test(
-    transition: Transition, trajectories: list[np.ndarray], steps: int, coordinate: int, ranges: int
+    transition: AbstractTransition, trajectories: list[np.ndarray], steps: int, coordinate: int, ranges: int
 ) -> ChapmanKolmogorov:
     """Compare k-step predictions with data: starts as observed, so that only the dynamics are judged."""
     starts, later = _windows(trajectories, steps)
@@ -144,14 +130,13 @@ def ck_test(
     edges = np.concatenate([[-np.inf], inner, [np.inf]])
     where = np.searchsorted(inner, starts[:, coordinate])
     reached = np.searchsorted(inner, later[:, :, coordinate])
-    functionals = _range_functionals(transition, edges, coordinate)
+    boxes = [_range(transition, *ends, coordinate) for ends in zip(edges[:-1], edges[1:], strict=True)]
     shape = (steps, ranges, ranges)
     predicted, observed, error = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     for i in range(ranges):
         chosen = where == i
-        C = _mean_coefficients(transition, jnp.asarray(starts[chosen]))
-        path = run_from(transition, C, steps)
-        predicted[:, i] = np.asarray(path @ functionals.T)
+        path = run(transition, transition.mean_push(jnp.asarray(starts[chosen])), steps)
+        predicted[:, i] = np.stack([np.asarray(_shares(transition, box, path)) for box in boxes], axis=-1)
         for j in range(ranges):
             share = np.mean(reached[chosen] == j, axis=0)
             observed[:, i, j] = share
@@ -166,20 +151,13 @@ def _windows(trajectories: list[np.ndarray], steps: int) -> tuple[np.ndarray, np
     return states[i, k], states[i[:, None], k[:, None] + np.arange(1, steps + 1)]
 
 
-@eqx.filter_jit
-def _mean_coefficients(transition: Transition, x: Array) -> Array:
-    """The mean over states of C_1 from each."""
-    y, _ = to_model(transition.transform, x)
-    return jnp.mean(lax.map(lambda y: transition.form_from(y).coefficients, y, batch_size=min(_BLOCK, len(y))), axis=0)
+def _range(transition: AbstractTransition, low: float, high: float, coordinate: int) -> Any:
+    """The box of a range of one coordinate."""
+    ends = np.full((2, transition.dim), [[-np.inf], [np.inf]])
+    ends[:, coordinate] = low, high
+    return transition.box(*ends)
 
 
-def _range_functionals(transition: Transition, edges: np.ndarray, coordinate: int) -> Array:
-    """For each range, v with P(x_c in the range) = v . C."""
-    h = some_form(transition)
-    found = []
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
-        ends = np.full((2, transition.dim), [[-np.inf], [np.inf]])
-        ends[:, coordinate] = low, high
-        box = Box(ends[0], ends[1], transition.dim)
-        found.append(eqx.filter_jit(lambda t, b: t.g.coefficients @ box_table(t, h, b))(transition, box))
-    return jnp.stack(found)
+@program
+def _shares(transition: AbstractTransition, box: Any, C: Numbers) -> Array:
+    return transition.window(box).shares(C)

@@ -22,7 +22,7 @@ from sosmarkov.learning.sensing import settle_latent, settle_sensing
 from sosmarkov.learning.settings import settle
 from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess
-from sosmarkov.sensors.known import Sensor
+from sosmarkov.sensors import Sensor
 from sosmarkov.spaces.transforms import Transform
 
 

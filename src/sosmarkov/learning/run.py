@@ -17,7 +17,7 @@ from sosmarkov.data.given import padded
 from sosmarkov.data.history import History, Scores
 from sosmarkov.data.stream import Stream
 from sosmarkov.factor.forms import Form
-from sosmarkov.factor.transition import Dynamics
+from sosmarkov.factor.step import FactorTransition
 from sosmarkov.learning.factor.barrier import BarrierParameters, barrier_loss, finish
 from sosmarkov.learning.factor.initialise import model_space, start_initial, start_transition, wanted_start
 from sosmarkov.learning.factor.inputs import make_features
@@ -179,7 +179,7 @@ def start_parameters(settings: Settings, training: Dataset, seed: int) -> Parame
     return Parameters(*begun, *start_initial(training.starts.x[first], few, s.coupling))
 
 
-def realised(parameters: Parameters, transform: Transform) -> tuple[Dynamics, Form]:
+def realised(parameters: Parameters, transform: Transform) -> tuple[FactorTransition, Form]:
     """The transition in data space and h_0."""
     found, start = _realise(parameters)
     return type(found)(found.phi, found.psi, found.coupling, transform), start  # type: ignore[call-arg]

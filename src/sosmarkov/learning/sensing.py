@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from sosmarkov.learning.phases import Phases
 from sosmarkov.learning.settings import Settings
 from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess
-from sosmarkov.sensors.known import Sensor
+from sosmarkov.sensors import Sensor
 from sosmarkov.spaces.transforms import Identity, Standardize
 
 KINDS = ("linear", "joint")
@@ -75,7 +75,7 @@ def settle_sensing(data: Dataset, given: dict[str, Any]) -> Sensing | None:
         raise ValueError("Expected dim only where no states are given: trajectories bring theirs.")
     _refuse(given, {})
     kind = _asked_kind(sensor, size, given, data.pairs.u is not None)
-    known = sensor if isinstance(sensor, Sensor) else None
+    known = sensor if _known(sensor) else None
     found, scale, scale_o, lost = scaled(data, known is not None)
     readings = found.paths.readings
     assert readings is not None
@@ -99,7 +99,7 @@ def settle_latent(observations: Any, weights: Any, given: dict[str, Any]) -> tup
     if given["dim"] is None:
         raise ValueError("Expected dim, how many coordinates the unseen state has, with observations alone, got none.")
     dim, sensor = checks.count(given["dim"], "dim", 1), given["sensor"]
-    if sensor not in (None, "linear") and not isinstance(sensor, Sensor):
+    if sensor not in (None, "linear") and not _known(sensor):
         raise ValueError(f"Expected sensor 'linear', or a known one, with observations alone, got {sensor!r}.")
     _refuse(
         given,
@@ -107,7 +107,7 @@ def settle_latent(observations: Any, weights: Any, given: dict[str, Any]) -> tup
         | {"surrogate": bool(given["surrogate"])}
         | {"basis": given["basis"] not in (None, "gaussian-full")},
     )
-    known = sensor if isinstance(sensor, Sensor) else None
+    known = sensor if _known(sensor) else None
     readings, scale_o = scaled_readings(as_readings(observations, None), known is not None)
     if len(readings) < 2:
         raise ValueError(
@@ -127,6 +127,11 @@ def settle_latent(observations: Any, weights: Any, given: dict[str, Any]) -> tup
     return data, Sensing(kind, known, 0, True, found, scale, scale_o, chosen)
 
 
+def _known(sensor: Any) -> TypeGuard[Sensor]:
+    """Whether it is a sensor of the state alone, which needs no learning."""
+    return isinstance(sensor, Sensor) and sensor.of_state
+
+
 def _linear(sensor: Sensor, dim: int, readings: np.ndarray) -> Known:
     """A known sensor as the start needs it."""
     sensor.check(readings)
@@ -143,7 +148,7 @@ def _linear(sensor: Sensor, dim: int, readings: np.ndarray) -> Known:
 def _asked_kind(sensor: Any, size: int | None, given: dict[str, Any], driven: bool) -> str | None:
     """The kind that was asked for; None where the data are to say."""
     basis, coupling = given["basis"], given["coupling"]
-    if isinstance(sensor, Sensor):
+    if _known(sensor):
         if size is not None:
             raise ValueError("Expected sensor_size only where the sensor is learned, got it beside a known one.")
         return "known"

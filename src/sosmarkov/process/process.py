@@ -7,39 +7,30 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
-from sosmarkov.contracts.known import KnownState
-from sosmarkov.contracts.mixture import MixtureBelief
+from sosmarkov.contracts.reader import Reader, Sensor, Updated, one_reading, readings_in_rows
+from sosmarkov.contracts.transition import AbstractTransition, one_input
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.saving import save
 from sosmarkov.core.stored import stored
 from sosmarkov.data.history import require_history
-from sosmarkov.factor.beliefs import ProductBelief, initial_belief
-from sosmarkov.factor.driven import DrivenTransition, inputs_of, steps_of
-from sosmarkov.factor.forms import Form, same
-from sosmarkov.factor.transition import Dynamics, Transition
-from sosmarkov.inference import emission, safety, stationary
-from sosmarkov.inference import filter as filtering
 from sosmarkov.inference import propagate as propagation
-from sosmarkov.inference import smooth as smoothing
+from sosmarkov.inference import safety, stationary
 from sosmarkov.inference import trajectories as trajectories_
-from sosmarkov.inference.filter import FilterResult, Updated
-from sosmarkov.inference.propagate import Beliefs, belief_from
-from sosmarkov.inference.smooth import SmoothResult
+from sosmarkov.inference.beliefs import Beliefs
+from sosmarkov.inference.filter import FilterResult, filter_observations
+from sosmarkov.inference.smooth import SmoothResult, smooth_observations
 from sosmarkov.process.check import CheckReport, examine
-from sosmarkov.sensors.joint import LearnedSensor, require_rank
-from sosmarkov.sensors.known import Sensor, one_reading, readings_in_rows
 from sosmarkov.spaces.transforms import Transform
 
-# Where beliefs start: one of the process, a form h_0, or a known state.
-Start = Belief | Form | ArrayLike
+# Where beliefs start: a belief of the process, a mixture of such, a form h_0, or a known state.
+Start = Any
 
 
 @stored(make=lambda fields: MarkovProcess(**fields), check=require_history, model="process")
@@ -50,29 +41,29 @@ class MarkovProcess(eqx.Module):
         transition: p(x' | x), or p(x' | x, u).
         initial: Where it starts: a form h_0 over a basis of its own (p_0 = g h_0, normalised
             exactly), a belief of this process, or a known state of shape (d,).
-        sensor: What is read with every step, where that was learned with the process.
+        sensor: What reads the states where no other is named: learned with the process, or given.
         columns: Names of the coordinates; "x0", "x1", ... where none are given.
     """
 
     initial: Belief
-    transition: Dynamics
+    transition: AbstractTransition
     history: Any = eqx.field(static=True)  # what training did: a record, not part of the mathematics
-    sensor: Sensor | LearnedSensor | None
+    sensor: Sensor | None
     columns: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(
         self,
-        transition: Dynamics,
+        transition: AbstractTransition,
         initial: Start,
         *,
-        sensor: Sensor | LearnedSensor | None = None,
+        sensor: Sensor | None = None,
         history: Any = None,
         columns: Sequence[str] | None = None,
     ):
         self.transition, self.sensor = transition, sensor
-        self.initial = self._start(initial)
-        if isinstance(sensor, LearnedSensor):
-            require_rank(sensor, self._steady)
+        self.initial = transition.start(initial)
+        if sensor is not None:
+            sensor.require_fits(transition)
         self.history = history
         self.columns = checks.columns(columns, self.dim)
 
@@ -84,23 +75,40 @@ class MarkovProcess(eqx.Module):
     @property
     def transform(self) -> Transform:
         """From data to model space."""
-        return self.transition.transform
+        return self.transition.transform  # type: ignore[attr-defined]
 
     @property
     def parameter_count(self) -> int:
         """Free numbers of the transition and of the initial belief."""
-        count = self.transition.parameter_count
-        if isinstance(self.initial, ProductBelief):
-            basis = eqx.filter(self.initial.h.basis, eqx.is_inexact_array)
-            count += sum(leaf.size for leaf in jax.tree.leaves(basis)) + self.initial.h.coefficients.size
-        return count
+        return self.transition.parameter_count + self.initial.parameter_count
 
     def under(self, u: ArrayLike) -> MarkovProcess:
         """The process under one input that stays, shape (e,): an ordinary one, with a long run of its own."""
-        if not isinstance(self.transition, DrivenTransition):
-            raise ValueError("Expected a process with inputs, got one that was built without.")
         parts = {"sensor": self.sensor, "history": self.history, "columns": self.columns}
         return MarkovProcess(self.transition.under(u), self.initial, **parts)
+
+    @property
+    def sensor_origin(self) -> str | None:
+        """Where the sensor comes from, in words; None without one."""
+        if self.sensor is None:
+            return None
+        learned = getattr(self.history, "chosen", {}).get("sensor") in ("linear", "joint")
+        return "learned with the process" if learned else f"{type(self.sensor).__name__}, given"
+
+    def __repr__(self) -> str:
+        """A few lines for a person."""
+        return "\n".join([f"{type(self).__name__}: {self.transition.summary()}", *self._facts()])
+
+    def _facts(self) -> list[str]:
+        normalised, sizes = self.transition.normalisation, self.transition.sizes
+        said = "not looked at: process.check()" if normalised is None else f"within {normalised:.1g} for every state"
+        read = "" if self.sensor is None else f"; sensor {self.sensor_origin}"
+        return [
+            f"  coordinates    {', '.join(self.columns)}{read}",
+            f"  size           {sizes}, {self.parameter_count:,} numbers",
+            f"  trained on     {_training(self.history)}",
+            f"  normalisation  {said}",
+        ]
 
     def with_columns(self, columns: Sequence[str]) -> MarkovProcess:
         """The same process with other names for its coordinates."""
@@ -122,21 +130,20 @@ class MarkovProcess(eqx.Module):
                 the times of the steps, counted from 0 where none are given.
         """
         steps = checks.count(steps, "steps")
-        start, inputs = self._start(initial), steps_of(self.transition, inputs, steps)
+        start, inputs = _start(self, initial), self.transition.steps_of(inputs, steps)
         if steps == 0:
-            size = self.transition.overlap.shape[1]
-            return Beliefs(start, self.transition, jnp.zeros((0, size)))
+            return Beliefs(start, self.transition, None)
         return Beliefs(start, self.transition, propagation.propagate(self.transition, start, steps, inputs))
 
     def belief_at(self, k: int, *, initial: Start | None = None) -> Belief:
         """The belief at one step, however far, at a cost that grows with log k (with k, where time has a period)."""
         k = checks.count(k, "k")
-        start = self._start(initial)
+        start = _start(self, initial)
         if k == 0:
             return start
         if self.transition.features is not None:
             return self.propagate(k, initial=start)[k]
-        return belief_from(self.transition, propagation.coefficients_at(self._steady, start, k))
+        return self.transition.belief(propagation.coefficients_at(self.transition, start, k))
 
     # --- trajectories -----------------------------------------------------------------------------
 
@@ -151,8 +158,8 @@ class MarkovProcess(eqx.Module):
     ) -> Float[Array, "n k d"]:
         """Independent trajectories x_0, ..., x_steps under the same inputs, exact draws (count, steps + 1, d)."""
         count, steps = checks.count(count, "count", 1), checks.count(steps, "steps")
-        inputs = steps_of(self.transition, inputs, steps)
-        return trajectories_.draw(self.transition, self._start(initial), key, count, steps, inputs)
+        inputs = self.transition.steps_of(inputs, steps)
+        return trajectories_.draw(self.transition, _start(self, initial), key, count, steps, inputs)
 
     def log_likelihood(
         self, trajectories: ArrayLike | Sequence[ArrayLike], *, inputs: ArrayLike | Sequence[ArrayLike] | None = None
@@ -165,7 +172,7 @@ class MarkovProcess(eqx.Module):
             inputs: Of each step of each trajectory: shape (N, T - 1, e), or a list of arrays (T_i - 1, e).
         """
         found = trajectories_.gather(trajectories, self.dim)
-        given = inputs_of(self.transition, [len(path) - 1 for path in found], inputs)
+        given = self.transition.inputs_of([len(path) - 1 for path in found], inputs)
         return trajectories_.log_likelihood(self.transition, self.initial, found, given)
 
     def ck_test(
@@ -185,7 +192,7 @@ class MarkovProcess(eqx.Module):
         found = trajectories_.gather(trajectories, self.dim)
         (chosen,) = checks.coordinates(coordinate, self.dim)
         steps, ranges = checks.count(steps, "steps", 1), checks.count(ranges, "ranges", 2)
-        return trajectories_.ck_test(self._steady, found, steps, chosen, ranges)
+        return trajectories_.ck_test(self.transition.steady, found, steps, chosen, ranges)
 
     # --- readings ---------------------------------------------------------------------------------
 
@@ -193,7 +200,7 @@ class MarkovProcess(eqx.Module):
         self,
         observations: ArrayLike,
         *,
-        sensor: Sensor | LearnedSensor | None = None,
+        sensor: Sensor | None = None,
         initial: Start | None = None,
         inputs: ArrayLike | None = None,
     ) -> FilterResult:
@@ -208,18 +215,13 @@ class MarkovProcess(eqx.Module):
             initial: Another start than the process's own.
             inputs: As for `propagate`: of the T - 1 steps between T readings.
         """
-        sensor = self._sensor(sensor)
-        readings = readings_in_rows(sensor, observations)
-        inputs = steps_of(self.transition, inputs, len(readings) - 1)
-        if isinstance(sensor, LearnedSensor):
-            return emission.filter_emitted(self._steady, self._own_start(initial), readings, sensor)
-        return filtering.filter_observations(self.transition, self._start(initial), readings, sensor, inputs)
+        return filter_observations(*self._to_read(observations, sensor, initial, inputs))
 
     def smooth(
         self,
         observations: ArrayLike,
         *,
-        sensor: Sensor | LearnedSensor | None = None,
+        sensor: Sensor | None = None,
         initial: Start | None = None,
         inputs: ArrayLike | None = None,
     ) -> SmoothResult:
@@ -227,46 +229,54 @@ class MarkovProcess(eqx.Module):
 
         Arguments as for `filter`.
         """
-        sensor = self._sensor(sensor)
-        readings = readings_in_rows(sensor, observations)
-        inputs = steps_of(self.transition, inputs, len(readings) - 1)
-        if isinstance(sensor, LearnedSensor):
-            return emission.smooth_emitted(self._steady, self._own_start(initial), readings, sensor)
-        return smoothing.smooth_observations(self.transition, self._start(initial), readings, sensor, inputs)
+        return smooth_observations(*self._to_read(observations, sensor, initial, inputs))
 
     def predict(self, belief: Start, *, u: ArrayLike | None = None) -> Belief:
         """The belief one step later, under the input u: `propagate` for a single step, at constant cost."""
-        if self.transition.features is not None and u is None:
-            raise ValueError("Expected an input u to predict under, or the time in a period, got none.")
-        given = None if u is None else steps_of(self.transition, checks.as_float(u, "u")[None], 1)
-        return propagation.one_later(self.transition, self._start(belief), propagation.row(given, 0))
+        return self.transition.later(_start(self, belief), one_input(self.transition, u))
 
-    def update(self, belief: Belief, observation: ArrayLike, *, sensor: Sensor) -> Updated:
-        """The belief after one reading of its state, and the log of how likely the reading was."""
-        return filtering.update(self._start(belief), one_reading(self._sensor(sensor), observation), sensor)
+    def update(self, belief: Start, observation: ArrayLike, *, sensor: Sensor | None = None) -> Updated:
+        """The belief after one reading of its state, and the log of how likely the reading was.
 
-    def advance(self, belief: Start, observation: ArrayLike, *, u: ArrayLike | None = None) -> Updated:
-        """The belief one step later, given what the learned sensor reads there: `predict` and `update` in one."""
-        if self.sensor is None:
-            raise ValueError("Expected a process with a learned sensor, got none. Use predict, then update.")
-        if isinstance(self.sensor, Sensor):
-            return self.update(self.predict(belief, u=u), observation, sensor=self.sensor)
-        reading = one_reading(self.sensor, observation)
-        return emission.advance(self._steady, self._start(belief), reading, self.sensor)
+        Args:
+            belief: Before the reading.
+            observation: One reading, NaN for what is missing.
+            sensor: p(o | x); None for the process's own. One that was learned in the joint form reads together with
+                a step: with it only the first reading, that of the process's initial belief, is an update of its own.
+        """
+        start = _start(self, belief)
+        reader = _reader(self, sensor, start)
+        return reader.update(start, one_reading(reader.sensor, observation))
+
+    def advance(
+        self,
+        belief: Start,
+        observation: ArrayLike,
+        *,
+        u: ArrayLike | None = None,
+        sensor: Sensor | None = None,
+    ) -> Updated:
+        """The belief one step later, given what is read there: `predict` and `update` in one.
+
+        Arguments as for `predict` and `update`.
+        """
+        start = _start(self, belief)
+        reader = _reader(self, sensor, start)
+        return reader.advance(start, one_reading(reader.sensor, observation), one_input(self.transition, u))
 
     # --- the long run -----------------------------------------------------------------------------
 
-    def stationary(self) -> ProductBelief:
+    def stationary(self) -> Belief:
         """The belief that a step leaves as it is: the fixed point of the map on coefficients."""
-        return belief_from(self.transition, stationary.stationary_coefficients(self._steady, self.initial))
+        return self.transition.belief(stationary.stationary_coefficients(self.transition.steady, self.initial))
 
     def spectrum(self) -> np.ndarray:
         """Eigenvalues of the step, the largest first; the first is one, the others decay."""
-        return stationary.spectrum(self._steady)
+        return stationary.spectrum(self.transition.steady)
 
     def timescales(self, count: int) -> np.ndarray:
         """Relaxation times in steps: -1 / log|lambda_i| of the largest eigenvalues after the first."""
-        return stationary.timescales(self._steady, checks.count(count, "count", 1))
+        return stationary.timescales(self.transition.steady, checks.count(count, "count", 1))
 
     def mixing_time(self, tolerance: float, *, initial: Start | None = None) -> int:
         """Steps after which the belief is within `tolerance` of the stationary one, in total variation.
@@ -275,15 +285,15 @@ class MarkovProcess(eqx.Module):
         """
         if not 0 < tolerance < 1:
             raise ValueError(f"Expected a tolerance between 0 and 1, got {tolerance}.")
-        return stationary.mixing_time(self._steady, self._start(initial), float(tolerance))
+        return stationary.mixing_time(self.transition.steady, _start(self, initial), float(tolerance))
 
     def autocorrelation(self, coordinate: int, steps: int) -> Float[Array, " k"]:
         """Corr(x_c at time 0, x_c at time k) for k = 0, ..., steps, once the process is stationary."""
         (chosen,) = checks.coordinates(coordinate, self.dim)
-        coefficients = stationary.stationary_coefficients(self._steady, self.initial)
-        variance = belief_from(self.transition, coefficients).covariance()[chosen, chosen]
+        coefficients = stationary.stationary_coefficients(self.transition.steady, self.initial)
+        variance = self.transition.belief(coefficients).covariance()[chosen, chosen]
         steps = checks.count(steps, "steps", 1)
-        return stationary.autocorrelation(self._steady, coefficients, chosen, steps, variance)
+        return stationary.autocorrelation(self.transition.steady, coefficients, chosen, steps, variance)
 
     # --- boxes over time --------------------------------------------------------------------------
 
@@ -297,9 +307,9 @@ class MarkovProcess(eqx.Module):
         inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
         """P(x_1, ..., x_k all in the box) for k = 1, ..., steps, shape (steps,)."""
-        box, steps = safety.Box(lower, upper, self.dim), checks.count(steps, "steps", 1)
-        inputs = steps_of(self.transition, inputs, steps)
-        return safety.stay(self.transition, self._start(initial), box, steps, inputs)
+        box, steps = self.transition.box(lower, upper), checks.count(steps, "steps", 1)
+        inputs = self.transition.steps_of(inputs, steps)
+        return safety.stay(self.transition, _start(self, initial), box, steps, inputs)
 
     def exit_probability(
         self,
@@ -328,72 +338,54 @@ class MarkovProcess(eqx.Module):
 
         With `avoid`, the ends of a second box: and none of the states up to then in it.
         """
-        target, steps = safety.Box(lower, upper, self.dim), checks.count(steps, "steps", 1)
+        target, steps = self.transition.box(lower, upper), checks.count(steps, "steps", 1)
         shunned = None
         if avoid is not None:
-            box = safety.Box(avoid[0], avoid[1], self.dim)
+            box = self.transition.box(*avoid)
             shunned = box, target.shared(box)
-        inputs = steps_of(self.transition, inputs, steps)
-        return safety.reach(self.transition, self._start(initial), target, shunned, steps, inputs)
+        inputs = self.transition.steps_of(inputs, steps)
+        return safety.reach(self.transition, _start(self, initial), target, shunned, steps, inputs)
 
     def mean_first_passage(
         self, lower: ArrayLike, upper: ArrayLike, *, initial: Start | None = None
     ) -> Float[Array, ""]:
         """E[min {k >= 0: x_k in the box}], in steps, by one linear solve."""
-        box = safety.Box(lower, upper, self.dim)
-        return safety.mean_first_passage(self._steady, self._start(initial), box)
+        box = self.transition.box(lower, upper)
+        return safety.mean_first_passage(self.transition.steady, _start(self, initial), box)
 
     def check(self) -> CheckReport:
         """How exactly the process is normalised, and how well it is conditioned."""
-        return examine(self._steady, self.initial)
+        return examine(self.transition.steady, self.initial)  # type: ignore[arg-type]
 
-    @property
-    def _steady(self) -> Transition:
-        """The transition, where it is the same at every step."""
-        if isinstance(self.transition, Transition):
-            return self.transition
-        raise ValueError(
-            "Expected a process whose steps are all alike for this question, got one with inputs or a period. Ask"
-            " `process.under(u)`, the process under one input."
-        )
+    def _to_read(
+        self, observations: ArrayLike, sensor: Sensor | None, initial: Start | None, inputs: ArrayLike | None
+    ) -> tuple[Reader, Belief, Array, Array | None]:
+        start = _start(self, initial)
+        reader = _reader(self, sensor, start)
+        readings = readings_in_rows(reader.sensor, observations)
+        return reader, start, readings, self.transition.steps_of(inputs, len(readings) - 1)
 
-    def _sensor(self, sensor: Sensor | LearnedSensor | None) -> Sensor | LearnedSensor:
-        found = self.sensor if sensor is None else sensor
-        if found is None:
-            raise ValueError("Expected a sensor, or a process that learned one (fit with observations), got neither.")
-        if not isinstance(found, Sensor | LearnedSensor):
-            raise ValueError(f"Expected a sensor, such as sm.GaussianSensor([0], 0.1), got {type(found).__name__}.")
-        return found
 
-    def _own_start(self, initial: Start | None) -> ProductBelief:
-        """The initial belief a learned sensor's first reading belongs to."""
-        if initial is not None or not isinstance(self.initial, ProductBelief):
-            raise ValueError(
-                "Expected the process's own initial belief with a learned sensor, which knows what is read with it, got"
-                " another. Start from yours with `process.advance(belief, observation)`."
-            )
-        return self.initial
+# Functions, not methods: a stream asks both for every reading, and Equinox wraps a method each time it is looked up.
+def _reader(process: MarkovProcess, sensor: Sensor | None, start: Belief) -> Reader:
+    """The sensor, or the process's own, prepared for its transition."""
+    found = process.sensor if sensor is None else sensor
+    if found is None:
+        raise ValueError("Expected a sensor, or a process with a learned sensor of its own, got neither.")
+    if not isinstance(found, Sensor):
+        raise ValueError(f"Expected a sensor, such as sm.GaussianSensor([0], 0.1), got {type(found).__name__}.")
+    return found.reader(process.transition, own=start is process.initial)
 
-    def _start(self, initial: Start | None) -> Belief:
-        if initial is None:
-            return self.initial
-        if isinstance(initial, Form):
-            return initial_belief(self.transition.g, initial, self.transform)
-        if not isinstance(initial, Belief):
-            initial = KnownState(initial)
-        if initial.dim != self.dim:
-            raise ValueError(f"Expected an initial belief over {self.dim} coordinates, got {initial.dim}.")
-        members = initial.members if isinstance(initial, MixtureBelief) else (initial,)
-        if any(isinstance(one, ProductBelief) and not same(one.g, self.transition.g) for one in members):
-            raise ValueError(
-                "Expected a belief of this process (its factor g divides out), got one of another process."
-            )
-        if isinstance(initial, KnownState):
-            y, _ = self.transform.forward(initial.state)
-            inside = self.transition.phi.inside(y)
-            if checks.is_concrete(inside) and not bool(inside):
-                raise ValueError(
-                    f"Expected a known state inside the domain, got {initial.state}, which is {y} in model"
-                    f" space ({self.transition.phi.lower} to {self.transition.phi.upper})."
-                )
-        return initial
+
+def _start(process: MarkovProcess, initial: Start | None) -> Belief:
+    """What to start from: the process's own belief where none is given."""
+    return process.initial if initial is None else process.transition.start(initial)
+
+
+def _training(history: Any) -> str:
+    """What a process was trained on, in a line."""
+    if history is None or not history.phases:
+        return "nothing: built by hand"
+    steps = sum(phase.done for phase in history.phases)
+    names = ", ".join(phase.name for phase in history.phases)
+    return f"{names}: {steps:,} steps, {history.seconds:.3g} s on {history.device}"

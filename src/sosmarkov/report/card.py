@@ -23,7 +23,7 @@ Rows = list[tuple[str, str]]
 def model(process: MarkovProcess | Ensemble) -> Rows:
     """What the process is made of."""
     first = process[0] if isinstance(process, Ensemble) else process
-    transition = first.transition
+    transition: Any = first.transition
     rows: Rows = [("coordinates", str(process.dim)), ("basis", transition.phi.family)]
     if transition.features is None:
         coupling: Any = transition.coupling  # type: ignore[attr-defined]
@@ -37,7 +37,7 @@ def model(process: MarkovProcess | Ensemble) -> Rows:
     rows.append(("functions", f"{transition.phi.size} (g), {transition.psi.size} (next state)"))
     rows.append(("transform", type(transition.transform).__name__))
     if first.sensor is not None:
-        rows.append(("learned sensor", "yes"))
+        rows.append(("sensor", str(first.sensor_origin)))
     if isinstance(process, Ensemble):
         rows.append(("members", str(len(process))))
     rows.append(("free parameters", f"{process.parameter_count:,}"))

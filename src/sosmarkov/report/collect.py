@@ -16,9 +16,9 @@ from sosmarkov.contracts.known import KnownState
 from sosmarkov.contracts.mixture import MixtureBelief
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.factor.driven import steps_of
 from sosmarkov.forecasting.calibration import Calibration, calibrate, spread, stacked
-from sosmarkov.inference.propagate import Beliefs, propagate
+from sosmarkov.inference.beliefs import Beliefs
+from sosmarkov.inference.propagate import propagate
 from sosmarkov.plots import numbers
 from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess
@@ -161,7 +161,7 @@ def _averaged(process: MarkovProcess, steps: int, sequences: list[np.ndarray]) -
     there = np.zeros((len(kept), steps))
     for row, here, one in zip(given, there, kept, strict=True):
         length = min(steps, len(one))
-        row[:length] = np.asarray(steps_of(process.transition, one[:length], length))
+        row[:length] = np.asarray(process.transition.steps_of(one[:length], length))
         here[:length] = 1.0
     if not there.any(axis=0).all():
         raise ValueError(f"Expected inputs for {steps} steps, got at most {int(there.sum(axis=1).max())} of them.")

@@ -8,24 +8,33 @@ costs.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.reader import Passed, Reader, Sensor, Updated, require_possible
+from sosmarkov.contracts.transition import AbstractTransition
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.numerics import whitener
+from sosmarkov.core.numerics import pack, whitener
 from sosmarkov.core.stored import stored
+from sosmarkov.factor import sampling
 from sosmarkov.factor.background import Background, require_share
 from sosmarkov.factor.bases import Basis, FullGaussianBasis
+from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.couplings.operators import Operators
-from sosmarkov.factor.forms import SquaredForm
+from sosmarkov.factor.forms import Form, SquaredForm, overlap_table
+from sosmarkov.factor.likelihood import Message
 from sosmarkov.factor.transition import Transition
-from sosmarkov.spaces.transforms import Identity, Transform
+from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
 
 
 class Emitted(NamedTuple):
@@ -40,7 +49,7 @@ class Emitted(NamedTuple):
 
 
 @stored("zeta", "transform", "background", derived=("root",), check=lambda sensor: require_share(sensor.background))
-class LearnedSensor(eqx.Module):
+class LearnedSensor(Sensor):
     """Readings o of a process whose transition was learned together with them.
 
     Its process has a `Kraus` coupling of rank z R, in which columns belong to functions of zeta (outer) and to r
@@ -52,6 +61,8 @@ class LearnedSensor(eqx.Module):
         background: The share of the process's own background, whose reading has the density of zeta's last function
             squared.
     """
+
+    of_state: ClassVar[bool] = False
 
     zeta: Basis
     transform: Transform
@@ -86,6 +97,20 @@ class LearnedSensor(eqx.Module):
         if array.ndim == 0 or array.shape[-1] != self.dim:
             raise ValueError(f"Expected {name} with {self.dim} numbers on the last axis, got shape {array.shape}.")
         return array
+
+    def parts(self) -> tuple[tuple[Array, Sensor], ...]:
+        """None: a reading says nothing of the state alone."""
+        return ()
+
+    def require_fits(self, transition: AbstractTransition) -> None:
+        """A coupling without room for the sensor's functions is refused."""
+        rank, z = _operators(transition.steady).K.shape[-1], self.zeta.size
+        if rank % z:
+            raise ValueError(f"Expected a Kraus rank that is a multiple of the sensor's {z} functions, got {rank}.")
+
+    def reader(self, transition: AbstractTransition, *, own: bool = True) -> JointReader:
+        """Readings that are taken together with the step."""
+        return JointReader(transition.steady, self, own)  # type: ignore[arg-type]
 
     def emitted(self, observation: Float[Array, " k"]) -> Emitted:
         """What one reading says; NaN where a coordinate is missing."""
@@ -168,17 +193,141 @@ class LearnedSensor(eqx.Module):
         return found
 
 
-def _operators(transition: Transition) -> Operators:
+def _operators(transition: Any) -> Operators:
     if transition.kernel.operators is None:
         raise ValueError("Expected a Kraus coupling for a process with a learned sensor, got another.")
     return transition.kernel.operators
 
 
-def require_rank(sensor: LearnedSensor, transition: Transition) -> None:
-    """Refuse a process whose coupling has no room for the sensor's functions."""
-    rank, z = _operators(transition).K.shape[-1], sensor.zeta.size
-    if rank % z:
-        raise ValueError(f"Expected a Kraus rank that is a multiple of the sensor's {z} functions, got {rank}.")
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class JointReader(Reader):
+    """A learned sensor beside its process: the reading is part of the step that leads to its state.
+
+    Args:
+        transition: The process's.
+        sensor: The process's.
+        own: Whether the start is the process's own, which knows what is read with it.
+    """
+
+    transition: Transition
+    sensor: LearnedSensor
+    own: bool = field(metadata={"static": True})
+
+    def begin(self, initial: Belief, observation: Array) -> Belief:
+        """The initial belief given its reading."""
+        if self.own and isinstance(initial, ProductBelief):
+            return _begun(self.sensor, initial, observation)[0]
+        if checks.is_concrete(observation) and np.all(np.isnan(observation)):
+            return initial
+        raise ValueError(
+            "Expected the process's own initial belief with a learned sensor, which knows what is read with it, got"
+            " another. Mark its reading as missing (NaN), or take the step and its reading at once:"
+            " process.advance(belief, observation)."
+        )
+
+    def first(self, initial: Belief, observation: Array) -> Message:
+        """Of the process's own start under its reading; of another as it is."""
+        if not (self.own and isinstance(initial, ProductBelief)):
+            return self.transition.enter(initial)
+        h, seen = initial.h, self.sensor.emitted(observation)
+        table = overlap_table(self.transition.g, h)
+        P = table @ pack(self.sensor.start(h.factor, seen))  # type: ignore[attr-defined]
+        mass = self.transition.g.coefficients @ P
+        scale = jnp.where(self.sensor.missing(observation), 0.0, jnp.log(mass) + seen.log_scale)
+        return Message(P / mass, scale)
+
+    def ahead(self) -> Callable[[Message, Array, Array | None], tuple[Message, Passed]]:
+        """C = push under the reading, divided by its mass."""
+        transition, sensor = self.transition, self.sensor
+        M = transition.mass_vector()
+
+        def step(message: Message, observation: Array, u: Array | None) -> tuple[Message, Passed]:
+            del u
+            seen = sensor.emitted(observation)
+            if message.y is None:
+                C = sensor.push(transition, message.P, seen)
+            else:
+                C = sensor.push_from(transition, message.y, seen)
+            mass = M @ C
+            C = C / mass
+            return transition.message(C), Passed(transition.push(message), C, mass, seen.log_scale)
+
+        return step
+
+    def back(self) -> Callable[[Array, Array, Array, Array | None], Array]:
+        """b = pull under the reading, divided by the evidence."""
+        transition, sensor = self.transition, self.sensor
+
+        def step(b: Array, observation: Array, log_evidence: Array, u: Array | None) -> Array:
+            del u
+            seen = sensor.emitted(observation)
+            return sensor.pull(transition, b @ transition.overlap, seen) * jnp.exp(seen.log_scale - log_evidence)
+
+        return step
+
+    def posterior(self, belief: Belief, observation: Array | None, backward: Array | None = None) -> Belief:
+        """The reading is in it: what follows takes the place of g."""
+        del observation
+        return belief if backward is None else belief.facing(self.transition, backward).normalised()[1]
+
+    def update(self, belief: Belief, observation: Array) -> Updated:
+        """Of the process's own initial belief alone: all other readings come with a step."""
+        after = self.begin(belief, observation)
+        if after is belief:
+            return Updated(belief, jnp.zeros(()))
+        log_evidence = _begun(self.sensor, belief, observation)[1]  # type: ignore[arg-type]
+        require_possible(log_evidence)
+        return Updated(after, log_evidence)
+
+    def advance(self, belief: Belief, observation: Array, u: Array | None = None) -> Updated:
+        """The step and its reading at once."""
+        if u is not None:
+            raise ValueError("Expected no input for a process with a learned sensor, got one.")
+        h, log_evidence = _advanced(self, belief, observation)
+        require_possible(log_evidence)
+        transition = self.transition
+        return Updated(ProductBelief(g=transition.g, h=h, transform=transition.transform), log_evidence)
+
+    def draw(self, key: Array, x: Array, observation: Array, backward: Array, u: Array | None) -> Array:
+        """From f(x; ., o) B."""
+        del u
+        return _draw(self, key, x, _root(eqx.filter_jit(LearnedSensor.emitted)(self.sensor, observation)), backward)
+
+
+@eqx.filter_jit
+def _begun(sensor: LearnedSensor, initial: ProductBelief, observation: Array) -> tuple[ProductBelief, Array]:
+    """The initial belief given its reading, and the log of how likely that was."""
+    seen = sensor.emitted(observation)
+    h = SquaredForm(initial.h.basis, matrix=sensor.start(initial.h.factor, seen))  # type: ignore[attr-defined]
+    log_mass, start = initial.changed((h, initial.lower, initial.upper)).normalised()
+    return start, jnp.where(sensor.missing(observation), 0.0, log_mass + seen.log_scale)
+
+
+# Plain `jit`: all leaves are arrays, and a stream of readings feels what Equinox's filtering costs.
+@jax.jit
+def _advanced(reader: JointReader, belief: Belief, observation: Array) -> tuple[Form, Array]:
+    _, passed = reader.ahead()(reader.transition.enter(belief), observation, None)
+    row = jax.tree.map(lambda leaf: leaf[None], passed)
+    transition = reader.transition
+    return transition.form(transition.psi, passed.base), reader.log_evidences(observation[None], row)[0]
+
+
+def _root(seen: Emitted) -> tuple[Array, Array]:
+    """F with F F^T = N, and what is seen of the background."""
+    values, vectors = np.linalg.eigh(np.asarray(seen.N))
+    # N is a Gram matrix: what is below zero is rounding.
+    return jnp.asarray(vectors * np.sqrt(np.where(values > 0, values, 0.0))), seen.broad
+
+
+@eqx.filter_jit
+def _draw(reader: JointReader, key: Array, x: Array, root: tuple[Array, Array], backward: Array) -> Array:
+    """One draw of x' for each x."""
+    transition, sensor = reader.transition, reader.sensor
+    B = transition.form(transition.phi, backward)
+    y, _ = to_model(transition.transform, x)
+    found = sampling.draw_each(key, B, lambda y: sensor.form_from(transition, y, *root), y)
+    return to_data(transition.transform, found)
 
 
 @eqx.filter_jit

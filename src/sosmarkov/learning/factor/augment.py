@@ -6,10 +6,11 @@ import numpy as np
 
 from sosmarkov.data.dataset import Dataset, Paths, from_paths
 from sosmarkov.factor.bases import FullGaussianBasis
+from sosmarkov.factor.likelihood import LinearReading
 from sosmarkov.learning.factor.rolled import rolled
 from sosmarkov.learning.phases import Phases
 from sosmarkov.learning.settings import Settings
-from sosmarkov.sensors.known import LinearReading, Sensor
+from sosmarkov.sensors import Sensor
 from sosmarkov.spaces.transforms import Transform
 
 

@@ -16,11 +16,14 @@ from jaxtyping import Float
 from sosmarkov.core.numerics import Signed
 from sosmarkov.factor.background import Background
 from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.couplings import Coupling, Driven
 from sosmarkov.factor.driven import DrivenTransition
 from sosmarkov.factor.forms import Form, overlap_table
 from sosmarkov.factor.starts import BROAD
-from sosmarkov.factor.transition import Dynamics, Transition
+from sosmarkov.factor.step import FactorTransition
+from sosmarkov.factor.transition import Transition
+from sosmarkov.inference.recursion import run
 
 
 class Parameters(NamedTuple):
@@ -42,7 +45,7 @@ class Parameters(NamedTuple):
     start_factor: Float[Array, "n r"] | Float[Array, " n"]
 
 
-def realise(parameters: Parameters) -> tuple[Dynamics, Form]:
+def realise(parameters: Parameters) -> tuple[FactorTransition, Form]:
     """The transition and the initial form h_0 these parameters stand for, with honest tails.
 
     With a background share e, phi, psi and the initial basis get one broad function each, of fixed width. Then
@@ -57,7 +60,7 @@ def realise(parameters: Parameters) -> tuple[Dynamics, Form]:
     return transition, realise_start(start)
 
 
-def realise_transition(parameters: Parameters) -> Dynamics:
+def realise_transition(parameters: Parameters) -> FactorTransition:
     """The transition alone."""
     phi, psi, coupling = parameters[:3]
     if coupling.background > 0:
@@ -107,7 +110,9 @@ def transition_loss(parameters: Parameters, batch: tuple[Array, ...]) -> Float[A
     return _transition_loss(realise_transition(parameters), *batch)
 
 
-def _transition_loss(dynamics: Dynamics, y: Array, y_next: Array, weight: Array, u: Array | None = None) -> Array:
+def _transition_loss(
+    dynamics: FactorTransition, y: Array, y_next: Array, weight: Array, u: Array | None = None
+) -> Array:
     y, y_next = (present_or(states, weight, dynamics.phi) for states in (y, y_next))
 
     def log_prob(y_next: Array, y: Array, u: Array | None) -> Array:
@@ -134,22 +139,20 @@ def log_form(g: Form, C: Float[Array, " q"], f: Signed) -> Float[Array, ""]:
 
 
 def _coefficients(
-    dynamics: Dynamics, start: Form, steps: int, inputs: Float[Array, "b k e"] | None
+    dynamics: FactorTransition, start: Form, steps: int, inputs: Float[Array, "b k e"] | None
 ) -> Float[Array, "k q"] | Float[Array, "b k q"]:
     """C_1, ..., C_steps of the belief, or of each trajectory's own under its inputs."""
-    P = overlap_table(dynamics.g, start) @ start.coefficients
+    message = dynamics.enter(ProductBelief(g=dynamics.g, h=start, transform=dynamics.transform))
 
-    def advance(P: Array, u: Array | None) -> tuple[Array, Array]:
-        C = dynamics.at(u).kernel.push(P)
-        return dynamics.overlap @ C, C
+    def path(u: Array | None) -> Array:
+        first = dynamics.push(message, None if u is None else u[0])
+        return run(dynamics, first, steps, None if u is None else u[1:])
 
-    if inputs is None:
-        return lax.scan(advance, P, None, length=steps)[1]
-    return jax.vmap(lambda u: lax.scan(advance, P, u)[1])(inputs)
+    return path(None) if inputs is None else jax.vmap(path)(inputs)
 
 
 def belief_log_probs(
-    transition: Dynamics,
+    transition: FactorTransition,
     start: Form,
     trajectories: Float[Array, "b t d"],
     present: Float[Array, "b t"],

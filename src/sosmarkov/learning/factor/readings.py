@@ -20,11 +20,11 @@ from jaxtyping import Float
 from sosmarkov.data.dataset import Dataset
 from sosmarkov.data.history import History, Scores
 from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.forms import Form
-from sosmarkov.factor.transition import Dynamics
-from sosmarkov.inference.filter import weighed
-from sosmarkov.inference.propagate import row, some_form
-from sosmarkov.inference.weigh import Weigher, make_weigher
+from sosmarkov.factor.readings import KnownReader
+from sosmarkov.factor.step import FactorTransition
+from sosmarkov.inference.recursion import passes
 from sosmarkov.learning.factor.augment import augmented
 from sosmarkov.learning.factor.mixtures import Mixture, fit_mixture, in_parallel
 from sosmarkov.learning.factor.objectives import (
@@ -41,7 +41,7 @@ from sosmarkov.learning.run import realised, start_parameters, train_start
 from sosmarkov.learning.settings import Settings
 from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess
-from sosmarkov.sensors.known import LinearSensor, Sensor
+from sosmarkov.sensors import LinearSensor, Sensor
 from sosmarkov.spaces.transforms import Identity, Standardize, Transform
 
 # Sequences a step: each has beliefs, and a table of overlaps for every reading, of its own.
@@ -92,7 +92,7 @@ class FilterLoss(NamedTuple):
 
 
 def run_filter(
-    dynamics: Dynamics,
+    dynamics: FactorTransition,
     start: Form,
     sensor: Sensor,
     transform: Transform,
@@ -100,30 +100,19 @@ def run_filter(
     inputs: Float[Array, "b s e"] | None = None,
 ) -> tuple[Float[Array, "b s q"], Float[Array, "b t"]]:
     """Coefficients of the predicted beliefs at k = 1, ..., T - 1 and log p(o_k | before), of many sequences."""
-    first = make_weigher(sensor, transform, dynamics.g, start, batched=True)
-    later = make_weigher(sensor, transform, dynamics.g, some_form(dynamics), batched=True)
-
-    def after(weigher: Weigher, C: Array, observation: Array, u: Array | None) -> tuple[Array, Array]:
-        P, log_evidence = weighed(dynamics, weigher, C, observation)
-        return dynamics.at(u).kernel.push(P), log_evidence
-
-    # Tables are made again for gradients: all of them together would be far larger than everything else.
-    @jax.checkpoint
-    def advance(C: Array, at: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
-        C_next, log_evidence = after(later, C, *at)
-        return C_next, (C, log_evidence)
+    reader = KnownReader(dynamics, sensor, transform, batched=True)
+    initial, step = ProductBelief(g=dynamics.g, h=start, transform=transform), reader.ahead()
 
     def one(readings: Array, inputs: Array | None) -> tuple[Array, Array]:
-        C, begin = after(first, start.coefficients, readings[0], row(inputs, 0))
-        # After the last reading there is a step too many, under the last input once more; nobody looks at it.
-        inputs = None if inputs is None else jnp.concatenate([inputs[1:], inputs[-1:]])
-        _, (predicted, log_evidences) = lax.scan(advance, C, (readings[1:], inputs))
-        return predicted, jnp.append(begin, log_evidences)
+        message = reader.first(initial, readings[0])
+        # Tables are made again for gradients: all of them together would be far larger than everything else.
+        passed = passes(reader, message, readings[1:], inputs, step=step, again=jax.checkpoint)
+        return passed.predicted, jnp.append(message.log_scale, reader.log_evidences(readings[1:], passed))
 
     return jax.vmap(one)(readings, inputs)
 
 
-def _priors(transition: Dynamics, start: Form, predicted: Array, states: Array) -> Float[Array, " t"]:
+def _priors(transition: FactorTransition, start: Form, predicted: Array, states: Array) -> Float[Array, " t"]:
     """log p(y_k | o_0, ..., o_(k-1)) along one sequence."""
     log_g, psi = transition.g.log_value_inside, transition.psi
 

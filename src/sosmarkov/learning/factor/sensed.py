@@ -12,16 +12,17 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov.core.numerics import pack, unpack_coefficients
+from sosmarkov.core.numerics import unpack_coefficients
 from sosmarkov.data.dataset import Dataset
 from sosmarkov.data.history import History, Scores
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.bases.gaussian import local
+from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.couplings import Kraus
-from sosmarkov.factor.forms import Form, SquaredForm, overlap_table
+from sosmarkov.factor.forms import Form, SquaredForm
 from sosmarkov.factor.starts import kraus_parts
 from sosmarkov.factor.transition import Transition
-from sosmarkov.inference.emission import readings_after
+from sosmarkov.inference.recursion import passes
 from sosmarkov.learning.factor.initialise import start_initial, wanted_start
 from sosmarkov.learning.factor.mixtures import fit_mixture, in_parallel
 from sosmarkov.learning.factor.objectives import (
@@ -105,21 +106,21 @@ def _filter_scores(
     transition: Transition, start: Form, sensor: LearnedSensor, states: Array, readings: Array
 ) -> tuple[Array, Array]:
     assert isinstance(start, SquaredForm)
-    seen = sensor.emitted(readings[0])
-    matrix = sensor.start(start.factor, seen)
-    P = overlap_table(transition.g, start) @ pack(matrix)
-    mass = transition.g.coefficients @ P
-    _, filtered, log_evidences = readings_after(transition, sensor, P / mass, readings[1:])
+    reader = sensor.reader(transition)
+    initial = ProductBelief(g=transition.g, h=start, transform=transition.transform)
+    message = reader.first(initial, readings[0])
+    passed = passes(reader, message, readings[1:])
 
     def score(basis: Basis, matrix: Array, y: Array) -> Array:
         f, log_scale = basis.evaluate(y).scaled()
         return transition.g.log_value_inside(y) + jnp.log(f @ matrix @ f) + 2.0 * log_scale
 
-    matrices = jax.vmap(lambda C: unpack_coefficients(C, transition.psi.size))(filtered)
+    matrices = jax.vmap(lambda C: unpack_coefficients(C, transition.psi.size))(passed.base)
     later = jax.vmap(partial(score, transition.psi))(matrices, states[1:])
-    first = jnp.where(jnp.all(jnp.isnan(readings[0])), 0.0, jnp.log(mass) + seen.log_scale)
-    begin = score(start.basis, matrix / mass, states[0])
-    return jnp.append(begin, later), jnp.append(first, log_evidences)
+    seen = sensor.emitted(readings[0])
+    begin = score(start.basis, sensor.start(start.factor, seen), states[0]) + seen.log_scale - message.log_scale
+    log_evidences = reader.log_evidences(readings[1:], passed)
+    return jnp.append(begin, later), jnp.append(message.log_scale, log_evidences)
 
 
 class SensedRun:

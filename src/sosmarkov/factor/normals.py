@@ -15,7 +15,7 @@ from jaxtyping import Float
 from sosmarkov.core.numerics import exp2
 from sosmarkov.factor.bases import Basis, FullGaussianBasis, Terms
 from sosmarkov.factor.bases.full_table import projected_products
-from sosmarkov.sensors.known import LinearReading
+from sosmarkov.factor.likelihood import LinearReading
 
 # A matrix for every pair of terms: entries of the lower triangle that are not zero throughout, by (row, column).
 Triangle = dict[tuple[int, int], Float[Array, "..."]]

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
+from sosmarkov.contracts.reader import Sensor
 from sosmarkov.factor.bases import Basis, Terms
 from sosmarkov.factor.forms import Form, require_alike
-from sosmarkov.inference.normals import Normals, Weighed, project
-from sosmarkov.sensors.known import Reading, Sensor
+from sosmarkov.factor.likelihood import Reading
+from sosmarkov.factor.normals import Normals, Weighed, project
 from sosmarkov.spaces.transforms import Transform
 
 

@@ -1,0 +1,143 @@
+"""Sequences of beliefs, each made when it is asked for."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.mixture import MixtureBelief
+from sosmarkov.contracts.reader import Reader
+from sosmarkov.contracts.transition import AbstractTransition, Numbers
+from sosmarkov.core import checks
+
+
+class BeliefSequence(eqx.Module, Sequence):
+    """Beliefs at steps 0, 1, ...; each is made when it is asked for."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def at(self, k: int | Array) -> Belief:
+        """The belief at one step; a traced k is one after the first."""
+
+    def ask(self, k: int | Array, query: str) -> Array:
+        """What a method of the belief at one step says."""
+        return getattr(self.at(k), query)()
+
+    def means(self) -> Float[Array, "t d"]:
+        """E[x_k] of every belief, by one program."""
+        return _of_each(self, "mean")
+
+    def covariances(self) -> Float[Array, "t d d"]:
+        """The covariance of every belief, by one program."""
+        return _of_each(self, "covariance")
+
+    @overload
+    def __getitem__(self, index: int) -> Belief: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Belief]: ...
+
+    def __getitem__(self, index: int | slice) -> Belief | list[Belief]:
+        """The belief at a step, or a list of them for a slice."""
+        if isinstance(index, slice):
+            return [self.at(k) for k in range(*index.indices(len(self)))]
+        return self.at(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[Belief]:
+        """From the first to the last step."""
+        return (self.at(k) for k in range(len(self)))
+
+
+@eqx.filter_jit
+def _of_each(beliefs: BeliefSequence, query: str) -> Array:
+    """What a method of each belief says; only the first may have a form of its own."""
+    first = beliefs.ask(0, query)[None]
+    if len(beliefs) == 1:
+        return first
+    return jnp.concatenate([first, lax.map(lambda k: beliefs.ask(k, query), jnp.arange(1, len(beliefs)))])
+
+
+class Beliefs(BeliefSequence):
+    """Beliefs at steps 0, 1, ..., K of a process from its start."""
+
+    initial: Belief
+    transition: AbstractTransition
+    coefficients: Numbers | None
+
+    def __len__(self) -> int:
+        """K + 1."""
+        leaves = jax.tree.leaves(self.coefficients)
+        return len(leaves[0]) + 1 if leaves else 1
+
+    def at(self, k: int | Array) -> Belief:
+        """The start, or the belief of the coefficients."""
+        if isinstance(k, int) and k == 0:
+            return self.initial
+        return self.transition.belief(jax.tree.map(lambda leaf: leaf[k - 1], self.coefficients))
+
+
+class Posteriors(BeliefSequence):
+    """Beliefs given the readings up to their own step, or with what lies behind them given all."""
+
+    base: Beliefs
+    reader: Reader
+    observations: Float[Array, "t ..."]
+    backward: Any = None
+    inputs: Float[Array, "k e"] | None = None
+
+    def __len__(self) -> int:
+        """As many as there are readings."""
+        return len(self.base)
+
+    def behind(self, k: int | Array) -> Any:
+        """What later readings are worth; None where they are not looked at."""
+        return jax.tree.map(lambda leaf: leaf[k], self.backward)
+
+    def at(self, k: int | Array) -> Belief:
+        """What the filter has of it, updated."""
+        return self.reader.posterior(self.base.at(k), self.observations[k], self.behind(k))
+
+    def ask(self, k: int | Array, query: str) -> Array:
+        """A missing reading leaves the belief as it is, whose form another one would change."""
+        missing = self.reader.sensor.missing(self.observations[k])
+        if not self.reader.sensor.of_state or checks.is_concrete(jnp.asarray(missing)):
+            return super().ask(k, query)
+
+        def unread() -> Array:
+            return getattr(self.reader.posterior(self.base.at(k), None, self.behind(k)), query)()
+
+        return lax.cond(missing, unread, lambda: getattr(self.at(k), query)())
+
+    def sample(self, key: Array, count: int) -> Float[Array, "n t d"]:
+        """x_0 from its belief, then x_(k+1) given x_k and all readings after it."""
+        keys = jax.random.split(key, len(self))
+        path = [self[0].sample(keys[0], count)]
+        for k in range(1, len(self)):
+            u = None if self.inputs is None else self.inputs[k - 1]
+            path.append(self.reader.draw(keys[k], path[-1], self.observations[k], self.behind(k), u))
+        return jnp.stack(path, axis=1)
+
+
+class MixedBeliefs(BeliefSequence):
+    """Mixtures of beliefs at each step, under weights that may change from one to the next."""
+
+    members: tuple[BeliefSequence, ...]
+    weights: Float[Array, "t m"]
+
+    def __len__(self) -> int:
+        """As many as each of the members has."""
+        return len(self.members[0])
+
+    def at(self, k: int | Array) -> MixtureBelief:
+        """The mixture at one step."""
+        return MixtureBelief([member.at(k) for member in self.members], self.weights[k])

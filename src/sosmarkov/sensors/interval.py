@@ -1,0 +1,73 @@
+"""Readings that say between which ends a coordinate lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from sosmarkov.contracts.reader import Sensor
+from sosmarkov.core import checks
+from sosmarkov.core.stored import stored
+from sosmarkov.factor.bases import Basis, FullGaussianBasis
+from sosmarkov.factor.likelihood import Reading
+from sosmarkov.sensors.base import distinct
+from sosmarkov.spaces.transforms import Transform
+
+
+@stored(make=lambda fields: IntervalSensor(**fields))
+class IntervalSensor(Sensor):
+    """A reading says between which ends coordinates lie; an open end is infinite (a censored reading).
+
+    Closed form for families of products under coordinate-wise transforms.
+
+    Args:
+        coordinates: Which coordinates are read, k of them, distinct.
+        width: None: a reading is its two ends, shape (k, 2). Else a reading is a middle, shape (k,), and the ends lie
+            half a width to either side: readings rounded to a step.
+    """
+
+    coordinates: tuple[int, ...] = eqx.field(static=True)
+    width: float | None = eqx.field(static=True)
+
+    def __init__(self, coordinates: Sequence[int] | int, *, width: float | None = None):
+        self.coordinates = distinct(coordinates)
+        if width is not None and not width > 0:
+            raise ValueError(f"Expected a positive width, got {width}.")
+        self.width = None if width is None else float(width)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Two ends a coordinate, or the middle of a rounded reading."""
+        return (len(self.coordinates),) if self.width is not None else (len(self.coordinates), 2)
+
+    def require_sound(self, array: Float[Array, ...], name: str) -> None:
+        """An end may be infinite, a middle not; lower < upper."""
+        if self.width is not None:
+            super().require_sound(array, name)
+        elif checks.is_concrete(array):
+            low, high = np.asarray(array)[..., 0], np.asarray(array)[..., 1]
+            if np.any(np.isnan(low) != np.isnan(high)) or np.any(low >= high):
+                raise ValueError(f"Expected both ends or none (NaN) and lower < upper in {name}, got others.")
+
+    def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
+        """A box, whole where nothing is read."""
+        checks.coordinates(self.coordinates, basis.dim)
+        if not transform.coordinatewise or isinstance(basis, FullGaussianBasis):
+            raise ValueError(
+                "Expected a family of products under a coordinate-wise transform for interval readings, got family"
+                f" {basis.family} under {type(transform).__name__}. Use basis 'gaussian' and a standardising transform."
+            )
+        if self.width is not None:
+            observation = observation[:, None] + 0.5 * self.width * jnp.asarray([-1.0, 1.0])
+        where = np.asarray(self.coordinates)
+        ends = []
+        for side, open_end, domain in ((0, -jnp.inf, basis.lower), (1, jnp.inf, basis.upper)):
+            end = jnp.full(basis.dim, open_end).at[where].set(observation[:, side])
+            inner, _ = transform.forward(jnp.where(jnp.isnan(end), open_end, end))
+            ends.append(jnp.clip(inner, basis.lower, basis.upper) if np.isfinite(domain).all() else inner)
+        return Reading(lower=ends[0], upper=ends[1])

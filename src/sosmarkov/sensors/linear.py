@@ -1,0 +1,71 @@
+"""Linear functions of the state read with Gaussian noise."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from sosmarkov.contracts.reader import Sensor
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import stored
+from sosmarkov.factor.bases import Basis, FullGaussianBasis, Terms
+from sosmarkov.factor.bases.full_table import FullTheta
+from sosmarkov.factor.likelihood import LinearReading, Reading
+from sosmarkov.spaces.transforms import Transform
+
+
+@stored(check=lambda sensor: LinearSensor(sensor.matrix, sensor.std, offset=sensor.offset))
+class LinearSensor(Sensor):
+    """o = matrix x + offset + noise, normal with standard deviations std, independent: what `fit` learns.
+
+    Closed form for the full-covariance Gaussian family under an affine transform.
+
+    Args:
+        matrix: Shape (k, d).
+        std: Standard deviations, one number or k of them.
+        offset: One number or k of them.
+    """
+
+    matrix: Float[Array, "k d"]
+    log_std: Float[Array, " k"]
+    offset: Float[Array, " k"]
+
+    def __init__(self, matrix: ArrayLike, std: ArrayLike, *, offset: ArrayLike = 0.0):
+        self.matrix = checks.parameter(matrix, "matrix", (None, None))
+        count = self.matrix.shape[0]
+        std, offset = (jnp.broadcast_to(checks.as_float(v, n), (count,)) for v, n in ((std, "std"), (offset, "offset")))
+        checks.require_positive(std, "std")
+        self.log_std, self.offset = jnp.log(std), checks.parameter(offset, "offset", (count,))
+
+    @property
+    def std(self) -> Float[Array, " k"]:
+        """Standard deviations of the noise."""
+        return jnp.exp(self.log_std)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One number a row of the matrix."""
+        return (len(self.matrix),)
+
+    def linear(self, basis: Basis, transform: Transform) -> LinearReading:
+        """A state is affine in y, and so is a reading."""
+        matrix, offset, inner = transform.split()
+        if not isinstance(basis, FullGaussianBasis) or inner is not None or self.matrix.shape[1] != basis.dim:
+            raise ValueError(
+                f"Expected a process of {self.matrix.shape[1]} coordinates with basis 'gaussian-full' under an affine"
+                f" transform, got {basis.dim} with {basis.family} under {type(transform).__name__}."
+            )
+        return LinearReading(self.matrix @ matrix, self.matrix @ offset + self.offset, self.std)
+
+    def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
+        """One Gaussian term, flat in the directions that are not read."""
+        H, offset, std = self.linear(basis, transform)
+        there = ~jnp.isnan(observation)
+        rows = jnp.where(there, 1.0 / std, 0.0)[:, None] * H
+        target = jnp.where(there, (observation - offset) / std, 0.0)
+        at = jnp.linalg.pinv(rows) @ target
+        left = -0.5 * jnp.sum((target - rows @ at) ** 2)
+        log_norm = jnp.sum(jnp.where(there, -0.5 * jnp.log(2.0 * jnp.pi) - jnp.log(std), 0.0))
+        return Reading(term=Terms(FullTheta(rows.T @ rows, at, log_norm + left), jnp.zeros(())))

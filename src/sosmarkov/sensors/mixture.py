@@ -1,0 +1,65 @@
+"""Several explanations of one reading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from sosmarkov.contracts.reader import Sensor
+from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import require, stored
+from sosmarkov.factor.bases import Basis
+from sosmarkov.factor.likelihood import Reading
+from sosmarkov.spaces.transforms import Transform
+
+
+def _sound(sensor: MixtureSensor) -> None:
+    MixtureSensor(sensor.sensors, sensor.weights)
+    require(abs(float(np.sum(sensor.weights)) - 1.0) < 1e-9, "weights that sum to one in a mixture")
+
+
+@stored(check=_sound)
+class MixtureSensor(Sensor):
+    """p(o | x) = sum_j weight_j p_j(o | x): outliers, or several explanations of one reading.
+
+    Args:
+        sensors: Sensors that take readings of the same shape.
+        weights: Positive, scaled to sum to one.
+    """
+
+    sensors: tuple[Sensor, ...]
+    weights: Float[Array, " j"]
+
+    def __init__(self, sensors: Sequence[Sensor], weights: ArrayLike):
+        self.sensors = tuple(sensors)
+        if not self.sensors or not all(isinstance(one, Sensor) and len(one.parts()) == 1 for one in self.sensors):
+            raise ValueError("Expected one or more sensors that are no mixtures themselves, got none or others.")
+        if len({one.shape for one in self.sensors}) > 1:
+            got = [one.shape for one in self.sensors]
+            raise ValueError(f"Expected sensors that take readings of the same shape, got {got}.")
+        weights = checks.parameter(weights, "weights", (len(self.sensors),))
+        checks.require_positive(weights, "weights")
+        self.weights = weights / jnp.sum(weights)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of each of the sensors."""
+        return self.sensors[0].shape
+
+    def require_sound(self, array: Float[Array, ...], name: str) -> None:
+        """As each of the sensors asks."""
+        for sensor in self.sensors:
+            sensor.require_sound(array, name)
+
+    def parts(self) -> tuple[tuple[Array, Sensor], ...]:
+        """The weighted sensors."""
+        return tuple(zip(self.weights, self.sensors, strict=True))
+
+    def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
+        """Refused: a mixture says several things."""
+        raise ValueError("Expected one of a mixture's parts to read, got the mixture.")
