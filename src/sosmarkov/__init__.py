@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     )
     from sosmarkov.factor.couplings import Bumps, Coupling, Driven, Features, Kraus, Linear, Network, Paired, Phases
     from sosmarkov.factor.driven import DrivenTransition
-    from sosmarkov.factor.forms import LinearForm, PlainConditional, SquaredForm
+    from sosmarkov.factor.forms import LinearForm, SquaredForm
+    from sosmarkov.factor.plain import PlainConditional
     from sosmarkov.factor.register import register
     from sosmarkov.factor.transition import NormalisationWarning, Transition
     from sosmarkov.inference.filter import FilterResult
@@ -92,7 +93,7 @@ _ROOMS = {
     "sensors.joint": ("LearnedSensor",),
     "process.ensemble": ("Ensemble",),
     "estimator": ("MarkovEstimator",),
-    "factor.forms": ("LinearForm", "PlainConditional", "SquaredForm"),
+    "factor.forms": ("LinearForm", "SquaredForm"),
     "core.saving": ("save",),
     "io.model": ("load",),
     "learning.fit": ("fit",),
@@ -119,6 +120,7 @@ _ROOMS = {
     "process.process": ("MarkovProcess",),
     "sensors.known": ("FactorSensor", "GaussianSensor", "IntervalSensor", "LinearSensor", "MixtureSensor", "Sensor"),
     "spaces.transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
+    "factor.plain": ("PlainConditional",),
     "factor.register": ("register",),
     "factor.transition": ("NormalisationWarning", "Transition"),
 }
