@@ -1,13 +1,9 @@
 """The command of the experiments, and what the command line says where they are not installed; no wheel holds them."""
 
-import importlib.util
 import subprocess
 import sys
 import tomllib
-import zipfile
 from pathlib import Path
-
-import pytest
 
 from sosmarkov.cli import bench, main
 
@@ -39,17 +35,7 @@ def test_one_line_says_how_to_get_experiments(monkeypatch, capsys):
     assert main(["bench", "--help"]) == 0
 
 
-@pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="wheels are built with hatchling")
-def test_the_wheel_holds_no_experiment(tmp_path):
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert "sosmarkov/process/process.py" in names
-    assert not [name for name in names if "bench" in name and name != "sosmarkov/cli/bench.py"]
-
-
-def test_nothing_below_knows_the_experiments():
+def test_nothing_below_knows_the_experiments_and_the_wheel_has_none():
     known = [path for path in (ROOT / "src").rglob("*.py") if "sosmarkov_bench" in path.read_text()]
     assert [path.name for path in known] == ["bench.py"]
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
