@@ -46,7 +46,8 @@ def question(process: sm.MarkovProcess, i: int) -> Any:
     """The i-th question, of sizes that were not asked before."""
     d, size = process.initial.dim, 1 + i // 9
     states = np.random.default_rng(i).normal(size=(size, d))
-    low, high = -np.ones(d), np.ones(d)
+    low, high = np.full(d, -np.inf), np.full(d, np.inf)
+    low[0], high[0] = -1.0, 1.0
     sensor = sm.GaussianSensor([0], 0.1)
     asked: list[Callable[[], Any]] = [
         lambda: process.propagate(2 + size % 40).means,
@@ -56,7 +57,7 @@ def question(process: sm.MarkovProcess, i: int) -> Any:
         lambda: process.sample(jax.random.key(i), size, 1 + size % 6),
         lambda: process.belief_at(1).quantile(np.linspace(0.1, 0.9, 1 + size % 20), 0),
         lambda: process.stay_probability(low, high, 1 + size % 30),
-        lambda: process.belief_at(3).probability(low, np.broadcast_to(high, (size, d))),
+        lambda: process.belief_at(3).probability(low, np.stack([high] * size)),
         lambda: draw(process, i),
     ]
     return jax.block_until_ready(asked[i % len(asked)]())
