@@ -8,6 +8,8 @@ import jax
 import pytest
 from hypothesis import settings
 
+from sosmarkov_bench.memory import peak_memory_mb
+
 # Nearly all of a test's time is compilation, and nearly all of that LLVM's optimisation: the tests translate the
 # same programs without it. `make exhaustive` compiles as users do; so do the tests that start a process of their
 # own, with the environment below. Should a later XLA drop one of these flags, it says so on the first line.
@@ -47,13 +49,31 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-# Every compiled program keeps memory mappings, and Linux lets a process have 65,530 of them; one that asks for more
-# dies. Well before that, the programs of past tests are dropped.
-MOST_MAPPINGS = 50_000
+# What a worker may hold: programs are dropped by the library itself, well below this.
+MOST_MEMORY_MB = 2500
+PEAKS = pytest.StashKey[dict[str, float]]()
 
 
-def pytest_runtest_teardown(nextitem):
-    mappings = Path("/proc/self/maps")
-    if nextitem is not None and mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
-        jax.clear_caches()
-        gc.collect()
+def pytest_configure(config):
+    config.stash[PEAKS] = {}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[PEAKS][node.gateway.id] = node.workeroutput["peak"]
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["peak"] = peak_memory_mb()
+        return
+    peaks = session.config.stash[PEAKS]
+    peaks.setdefault("this process", peak_memory_mb())
+    if max(peaks.values()) > MOST_MEMORY_MB:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    peaks = ", ".join(f"{name} {peak:.0f} MB" for name, peak in sorted(config.stash[PEAKS].items()))
+    terminalreporter.section("peak memory")
+    terminalreporter.write_line(f"{peaks}; expected at most {MOST_MEMORY_MB} MB each")

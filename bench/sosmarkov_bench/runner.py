@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import time
 import tomllib
 import traceback
@@ -15,6 +14,8 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from sosmarkov_bench.memory import forget_peak_memory, peak_memory_mb
 
 if TYPE_CHECKING:
     from sosmarkov_bench.baselines import Baseline, Trained
@@ -143,12 +144,12 @@ class _Job:
             tell(f"{row['name']}, seed {seed}: kept")
             return found
         begin, busy = time.perf_counter(), time.process_time()
-        _forget_peak_memory()
+        forget_peak_memory()
         try:
             record = self._measure(make(row["method"], row["options"]), seed)
         except Exception as error:  # a method that fails is a result, and is shown as one
             record = {"failed": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
-        record = {"title": row["title"], **record, "peak_memory_mb": _peak_memory()}
+        record = {"title": row["title"], **record, "peak_memory_mb": peak_memory_mb()}
         # Beside wall time, which says little where others use the machine: of training, propagation and scores.
         record["cpu_seconds"] = time.process_time() - busy
         tell(f"{row['name']}, seed {seed}: {record.get('failed', 'done')}, {time.perf_counter() - begin:.0f} s")
@@ -248,21 +249,3 @@ def _finished(path: Path, config: dict[str, Any]) -> dict[str, Any] | None:
     found = json.loads(path.read_text())
     same = all(found.get(name) == value for name, value in json.loads(json.dumps(config)).items())
     return found if same and "failed" not in found else None
-
-
-def _forget_peak_memory() -> None:
-    """Begin the peak anew, where the system lets a process do that."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass
-
-
-def _peak_memory() -> float:
-    """Most memory held since then (or since the process began), in MB."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -14,9 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-# What is called from everywhere is traced once for each shape; what it does stands in the caller's program as before.
-# Tracing is most of what a first call costs.
-traced_once = partial(jax.jit, inline=True)
+from sosmarkov.core.programs import traced_once
 
 # --- symmetric matrices as vectors over unique pairs i <= j --------------------------------------
 

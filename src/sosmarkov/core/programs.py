@@ -1,9 +1,19 @@
-"""Functions compiled for the widest vectors a processor has."""
+"""How programs are compiled, and for how long they are kept.
+
+JAX keeps the last 4,096 programs, and what each was traced to: some 7 MB and 70 memory mappings a program of ours. A
+process that fits models of ever other sizes would hold gigabytes, and after a dozen of them the 65,530 mappings that
+Linux grants, at which it dies. So all programs are dropped once they fill `SOSMARKOV_PROGRAM_MEMORY` megabytes (1,000
+where the environment does not say; 0 for no limit but that on mappings); what is used again is compiled again.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import os
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import equinox as eqx
@@ -15,6 +25,11 @@ from sosmarkov.core import checks
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+# What is called from everywhere is traced once for each shape; what it does stands in the caller's program as before.
+# Tracing is most of what a first call costs.
+traced_once = partial(jax.jit, inline=True)
 
 
 def jit_wide(function: Callable[P, R]) -> Callable[P, R]:
@@ -51,3 +66,72 @@ def _inside_another(arguments: Any) -> bool:
     """Whether JAX traces: then an array made here, or one of the arguments, has no values to look at."""
     leaves = [jnp.zeros(()), *jax.tree.leaves(eqx.filter(arguments, eqx.is_array))]
     return not all(checks.is_concrete(leaf) for leaf in leaves)
+
+
+class Bound:
+    """Told of every compilation; drops all programs when they have become too many.
+
+    Memory is the process's own, since programs were last dropped: it is known at once, programs' own is not. Looking
+    only now and then bounds how often the programs in use are compiled again, whatever else fills the memory.
+
+    Args:
+        most: Bytes that programs may fill; 0 for no limit.
+    """
+
+    every = 16
+    compiled = "/jax/core/compile/backend_compile_duration"
+    # Where the system does not say what a process holds.
+    typical = 7_000_000
+
+    def __init__(self, most: float):
+        self.most = most or float("inf")
+        self.mappings = 0.75 * _number("/proc/sys/vm/max_map_count", float("inf"))
+        self.count, self.before = 0, _resident()
+
+    def __call__(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
+        """A listener of `jax.monitoring`: it runs inside of a call that compiles, and must run no program itself."""
+        if event == self.compiled:
+            self.count += 1
+            if self.count % self.every == 0 and self.is_full():
+                self.drop()
+
+    def is_full(self) -> bool:
+        """Whether programs fill more than they may."""
+        now = _resident()
+        if now is None or self.before is None:
+            return self.count * self.typical > self.most
+        self.before = min(self.before, now)
+        return now - self.before > self.most or _mappings() > self.mappings
+
+    def drop(self) -> None:
+        """Drop all programs, and hand their memory back to the system."""
+        jax.clear_caches()
+        gc.collect()
+        if hasattr(_LIBC, "malloc_trim"):
+            _LIBC.malloc_trim(0)
+        self.count, self.before = 0, _resident()
+
+
+def _resident() -> float | None:
+    """Bytes of memory this process holds; None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return None
+    return pages * float(os.sysconf("SC_PAGESIZE"))
+
+
+def _mappings() -> int:
+    return Path("/proc/self/maps").read_bytes().count(b"\n")
+
+
+def _number(path: str, otherwise: float) -> float:
+    try:
+        return float(Path(path).read_text())
+    except OSError:
+        return otherwise
+
+
+_LIBC = ctypes.CDLL(None) if os.name == "posix" else None
+BOUND = Bound(1e6 * float(os.environ.get("SOSMARKOV_PROGRAM_MEMORY", 1000)))
+jax.monitoring.register_event_duration_secs_listener(BOUND)

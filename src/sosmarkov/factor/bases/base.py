@@ -17,7 +17,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from sosmarkov.core.numerics import Quadrature, Signed, pair_indices, traced_once
+from sosmarkov.core.numerics import Quadrature, Signed, pair_indices
+from sosmarkov.core.programs import traced_once
 
 Theta = Any
 
