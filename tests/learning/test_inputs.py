@@ -101,8 +101,16 @@ def test_inputs_go_with_their_pairs():
     x[0, 2] = np.nan
     u = 100.0 + np.arange(8.0).reshape(2, 4, 1)
     data = from_trajectories(x, None, u)
-    np.testing.assert_array_equal(data.x[:, 0], [0, 3, 5, 6, 7, 8])
-    np.testing.assert_array_equal(data.u[:, 0], [100, 103, 104, 105, 106, 107])
+    np.testing.assert_array_equal(data.pairs.x[:, 0], [0, 3, 5, 6, 7, 8])
+    np.testing.assert_array_equal(data.pairs.u[:, 0], [100, 103, 104, 105, 106, 107])
+
+
+def test_pairs_with_inputs_have_beliefs_too():
+    rng = np.random.default_rng(0)
+    x, u = rng.normal(size=(2, 300, 1))
+    x_next = 0.7 * x + u + 0.5 * rng.normal(size=(300, 1))
+    found = sm.fit(transitions=(x, x_next), initial=x[:50], inputs=u, size=3, rank=2, steps=2, progress=False)
+    assert np.isfinite(found.history.scores["beliefs"])
 
 
 @pytest.mark.parametrize(
