@@ -202,7 +202,7 @@ def test_nonsense_is_refused():
         ({"dim": 2, "sensor": "joint"}, "sensor 'linear'"),
         ({"dim": 2, "sensor": sm.IntervalSensor([0], width=0.1)}, "Gaussian sensor of linear"),
         ({"dim": 2, "basis": "gaussian"}, "for: basis"),
-        ({"dim": 2, "inputs": np.zeros((20, 11, 1))}, "initial or inputs"),
+        ({"dim": 2, "inputs": np.zeros((20, 11, 1))}, "for: inputs"),
         ({"dim": 9}, "at least 27 readings"),
     ):
         with pytest.raises(ValueError, match=message):
