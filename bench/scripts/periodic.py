@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(arguments)
 
     ahead, every = (3, 24) if options.quick else (AHEAD, 3)
-    small = {"size": 6, "rank": 2, "steps": 50} if options.quick else {}
+    small: dict[str, Any] = {"size": 6, "rank": 2, "steps": 50} if options.quick else {}
     record = hourly_temperatures(options.seed)
     t = record.origins(ahead, every)
     x, later, week = record.celsius[t], record.celsius[t[:, None] + 1 + np.arange(ahead)], t // WEEK

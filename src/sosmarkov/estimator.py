@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from typing import Any
 
 import jax
@@ -15,6 +17,7 @@ from sosmarkov.data.given import consecutive
 from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.means import mean_after
 from sosmarkov.learning.fit import fit
+from sosmarkov.learning.options import Model, Training
 from sosmarkov.process.process import MarkovProcess
 
 # States a program is asked about at least: fewer are filled up to them.
@@ -32,22 +35,10 @@ class MarkovEstimator(BaseEstimator):
     cut; with `groups`, split by group (`GroupKFold`).
 
     Args:
-        size: Functions in each basis. This and what follows is passed to `sosmarkov.fit`, which explains it.
-        basis: Family of the functions.
-        coupling: "kraus", "paired" or "linear".
-        rank: Kraus rank.
-        model_space: From data to model space, `transform` of `fit`: to scikit-learn that name is a method's.
-        steps: Most steps of training.
-        batch_size: Transitions a step.
-        learning_rate: At the start of the schedule.
-        objective: "transitions", "beliefs", a weight between, or "barrier".
-        horizon: Steps over which beliefs are trained.
-        surrogate: Whether to learn from a surrogate's trajectories.
-        validation: Share held out within `fit` to stop early.
-        patience: Steps without a better held-out loss after which training stops.
-        background: Share of a broad background.
-        seed: The same seed gives the same process.
-        progress: Show a bar.
+        size: Functions in each basis.
+        **options: What else `sosmarkov.fit` takes to say what is learned and how, which explains it: basis, coupling,
+            rank, steps, objective, seed, ... (`help(MarkovEstimator.__init__)` lists all). Its `transform` is
+            `model_space` here: to scikit-learn that name is a method's. `progress` is False by default.
 
     Attributes:
         process_: The process, with all it can be asked.
@@ -59,42 +50,11 @@ class MarkovEstimator(BaseEstimator):
     n_features_in_: int
 
     # Any value: scikit-learn wants parameters looked at in `fit`, where they are.
-    def __init__(
-        self,
-        size: Any = None,
-        *,
-        basis: Any = None,
-        coupling: Any = "kraus",
-        rank: Any = None,
-        model_space: Any = None,
-        steps: Any = None,
-        batch_size: Any = 512,
-        learning_rate: Any = 1e-2,
-        objective: Any = None,
-        horizon: Any = None,
-        surrogate: Any = None,
-        validation: Any = 0.1,
-        patience: Any = 600,
-        background: Any = 1e-4,
-        seed: Any = 0,
-        progress: Any = False,
-    ):
-        self.size = size
-        self.basis = basis
-        self.coupling = coupling
-        self.rank = rank
-        self.model_space = model_space
-        self.steps = steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.objective = objective
-        self.horizon = horizon
-        self.surrogate = surrogate
-        self.validation = validation
-        self.patience = patience
-        self.background = background
-        self.seed = seed
-        self.progress = progress
+    def __init__(self, size: Any = None, **options: Any):
+        for name in options:
+            checks.one_of(name, list(_PARAMETERS), "a parameter of MarkovEstimator,")
+        for name, default in _PARAMETERS.items():
+            setattr(self, name, size if name == "size" else options.get(name, default))
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> MarkovEstimator:
         """Learn the process.
@@ -106,11 +66,10 @@ class MarkovEstimator(BaseEstimator):
         """
         del y
         parts = self._trajectories(X, groups, reset=True)
-        names = getattr(self, "feature_names_in_", None)
-        options: dict[str, Any] = self.get_params(deep=False) | {
-            "columns": None if names is None else [str(name) for name in names]
-        }
+        options: dict[str, Any] = self.get_params(deep=False)
         options["transform"] = options.pop("model_space")
+        columns = getattr(self, "feature_names_in_", None)
+        options["columns"] = None if columns is None else [str(name) for name in columns]
         self.process_ = fit(parts, **options)
         return self
 
@@ -180,6 +139,33 @@ class MarkovEstimator(BaseEstimator):
         tags.input_tags.allow_nan = True
         tags.input_tags.three_d_array = True
         return tags
+
+
+def _parameters() -> dict[str, Any]:
+    """Names and defaults: the options of `fit` that ask for no more than trajectories, and for one process."""
+    of_one = [
+        each
+        for record in (Model, Training)
+        for each in dataclasses.fields(record)
+        if each.metadata["needs"] is None and each.name not in ("period", "members")
+    ]
+    found = {each.name: each.default for each in of_one}
+    return {"size": found.pop("size"), "model_space": found.pop("transform"), **found, "progress": False}
+
+
+_PARAMETERS = _parameters()
+# scikit-learn takes the parameters it sets, clones and compares from the signature.
+MarkovEstimator.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    + [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD if name == "size" else inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+        )
+        for name, default in _PARAMETERS.items()
+    ]
+)
 
 
 def _is_listed(X: Any) -> bool:

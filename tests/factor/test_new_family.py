@@ -23,7 +23,7 @@ from sosmarkov.factor.couplings import COUPLINGS, Kernel
 from sosmarkov.factor.couplings.base import require_share
 from sosmarkov.learning.factor.initialise import wanted_start
 from sosmarkov.report import write_report
-from sosmarkov.sensors.known import Reading
+from sosmarkov.sensors import Reading
 
 QUICK = {"size": 3, "steps": 50, "objective": "transitions", "surrogate": False, "progress": False}
 

@@ -113,14 +113,14 @@ def test_a_checkpoint_resumes_to_the_same_process(small, tmp_path):
 
 
 def test_an_interruption_leaves_a_usable_process(monkeypatch):
-    from sosmarkov.data import history
+    from sosmarkov.learning import progress
 
-    class Stops(history.Progress):
+    class Stops(progress.Progress):
         def update(self, phase, steps):
             if phase.name == "transitions" and phase.done == 50:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("sosmarkov.learning.fit.Progress", Stops)
+    monkeypatch.setattr("sosmarkov.learning.phases.Progress", Stops)
     process = sm.fit(linear_gaussian(60, 3, 0), **SMALL | {"steps": 200})
     assert process.history.interrupted
     assert [phase.name for phase in process.history.phases] == ["transitions"]

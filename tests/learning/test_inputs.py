@@ -72,18 +72,18 @@ def test_features_lie_where_the_inputs_do():
     rng = np.random.default_rng(0)
     u = rng.normal(3.0, 2.0, size=(500, 2))
     for kind, count in (("bumps", 12), ("network", 5)):
-        features = make_features(kind, u, 0)
+        features = make_features(kind, None, u, 0)
         assert (features.dim, features.count) == (2, count)
         far, farther = (features(jnp.array([scale, scale])) for scale in (1e3, 1e4))
         np.testing.assert_allclose(far, farther, atol=1e-9)
-    assert make_features("bumps", rng.choice([-1.0, 1.0], size=(50, 1)), 0).count == 2
+    assert make_features("bumps", None, rng.choice([-1.0, 1.0], size=(50, 1)), 0).count == 2
     with pytest.raises(ValueError, match="constant"):
-        make_features("bumps", np.ones((10, 1)), 0)
+        make_features("bumps", None, np.ones((10, 1)), 0)
 
 
 @pytest.mark.parametrize(("period", "pairs", "count"), [(7, 100, 7), (24, 7000, 8), (24, 10_000, 12), (24, 20_000, 24)])
 def test_a_long_period_has_as_many_kernels_as_the_pairs_carry(period, pairs, count):
-    assert make_features(period, np.zeros((pairs, 1)), 0).count == count
+    assert make_features(None, period, np.zeros((pairs, 1)), 0).count == count
 
 
 def test_kernels_of_fewer_than_all_phases_go_round():

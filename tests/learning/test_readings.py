@@ -9,11 +9,11 @@ import scipy.stats
 
 import oracles
 import sosmarkov as sm
+import sosmarkov.sensors as sensors
 from sosmarkov.data.dataset import Paths, from_paths
 from sosmarkov.learning.factor import latent
 from sosmarkov.learning.factor.objectives import Parameters, realise
 from sosmarkov.learning.factor.readings import WORTH, FilterLoss, ReadParameters, gain_of_a_mixture
-from sosmarkov.sensors import known as sensors
 
 PERIOD, KEPT, NOISE, READ = 5, 0.8, 0.6, 0.4
 TURN = 2 * np.pi / PERIOD
@@ -202,7 +202,7 @@ def test_nonsense_is_refused():
         ({"dim": 2, "sensor": "joint"}, "sensor 'linear'"),
         ({"dim": 2, "sensor": sm.IntervalSensor([0], width=0.1)}, "Gaussian sensor of linear"),
         ({"dim": 2, "basis": "gaussian"}, "for: basis"),
-        ({"dim": 2, "inputs": np.zeros((20, 11, 1))}, "initial or inputs"),
+        ({"dim": 2, "inputs": np.zeros((20, 11, 1))}, "for: inputs"),
         ({"dim": 9}, "at least 27 readings"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -45,3 +45,13 @@ def test_what_is_not_fixed_is_searched(trajectories, monkeypatch):
 def test_bad_counts_are_refused(trajectories):
     with pytest.raises(ValueError, match="whole number >= 1 for trials"):
         sm.tune(trajectories, trials=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"rank": 2}])
+def test_a_search_with_readings_compares_filters(trajectories, options):
+    fixed = {"observations": trajectories + 0.1, "sensor": "joint", "steps": 1, "size": 3, "learning_rate": 1e-2}
+    found = sm.tune(trajectories, trials=2, progress=False, **fixed, **options)
+    assert found.score == found.process.history.scores.filtered
+    assert all(score is not None for _, score in found.trials)
+    with pytest.raises(ValueError, match="Did you mean 'size'"):
+        sm.tune(trajectories, trials=1, siize=3)

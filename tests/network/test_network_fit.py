@@ -107,8 +107,8 @@ def test_settings_that_make_no_sense_are_refused():
         ({"parents": {"y": ["u"]}}, "parents of 'y' among"),
         ({"parents": {"u": ["x"]}}, "parents of blocks among \\['x', 'y'\\], got them of \\['u'\\]"),
         ({"parents": {"y": ["x", "x"]}}, "each parent of 'y' once"),
-        ({"validation": 1.0}, "validation between 0 and 1"),
-        ({"background": 1.0}, "background share"),
+        ({"validation": 1.0}, "validation between 0.0 and 1.0"),
+        ({"background": 1.0}, "background as a share"),
         ({"steps": 0}, "whole number >= 1 for steps"),
         ({"table": {"x": np.zeros(5), "y": np.zeros(5)}}, "at least 20 rows"),
     ]:

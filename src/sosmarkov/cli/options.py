@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import math
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-# What `fit` takes that has an option of its own, or cannot be written as a word.
-_NOT_SETTINGS = {
-    "trajectories", "transitions", "initial", "weights", "inputs", "observations", "seed", "checkpoint", "resume",
-    "trajectory", "time", "columns", "progress",
-}  # fmt: skip
 
 
 class UsageError(Exception):
@@ -115,22 +108,19 @@ def sensor(text: str, columns: Sequence[str]) -> list[Reading]:
 
 def settings(given: Sequence[str]) -> dict[str, Any]:
     """`size=32`, `basis=beta`, ... as arguments of `fit`, each of the kind `fit` takes."""
-    from sosmarkov.learning.fit import fit
+    from sosmarkov.learning import options
 
-    kinds = {
-        name: str(parameter.annotation)
-        for name, parameter in inspect.signature(fit).parameters.items()
-        if name not in _NOT_SETTINGS
-    }
+    # The seed has an option of its own.
+    known = [name for name in options.names(options.Model, options.Training) if name != "seed"]
     found: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals:
             raise UsageError(f"Expected --set like size=32, got {text!r}.")
-        if name not in kinds:
-            raise UsageError(f"Expected --set with one of {', '.join(kinds)}, got {name!r}.{near(name, kinds)}")
-        found[name] = _value(name, value.strip(), kinds[name])
+        if name not in known:
+            raise UsageError(f"Expected --set with one of {', '.join(known)}, got {name!r}.{near(name, known)}")
+        found[name] = _value(name, value.strip(), options.kinds(options.Options)[name])
     return found
 
 
@@ -142,22 +132,21 @@ def near(word: str, known: Any) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _value(name: str, text: str, annotation: str) -> Any:
-    kinds = set(re.findall(r"\w+", annotation))
-    if text.lower() == "none" and "None" in kinds:
+def _value(name: str, text: str, kinds: tuple[Any, ...]) -> Any:
+    if text.lower() == "none" and type(None) in kinds:
         return None
-    if "bool" in kinds and text.lower() in ("true", "false"):
+    if bool in kinds and text.lower() in ("true", "false"):
         return text.lower() == "true"
-    if "int" in kinds and re.fullmatch(r"[+-]?\d{1,18}", text):
+    if int in kinds and re.fullmatch(r"[+-]?\d{1,18}", text):
         return int(text)
-    if "float" in kinds:
+    if float in kinds:
         try:
             return float(text)
         except ValueError:
             pass
-    if "str" in kinds and text:
+    if str in kinds and text:
         return text
-    words = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a word"}
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
     wanted = " or ".join(word for kind, word in words.items() if kind in kinds)
     raise UsageError(f"Expected {wanted} for --set {name}=, got {text!r}.")
 

@@ -281,17 +281,12 @@ def from_trajectories(
     return from_paths(Paths(states, here * weight[:, None], readings, u), here)
 
 
-def from_series(
-    trajectories: Sequence[np.ndarray],
-    weights: ArrayLike | None = None,
-    inputs: ArrayLike | Sequence[ArrayLike] | None = None,
-) -> Dataset:
+def from_series(trajectories: Sequence[np.ndarray], inputs: ArrayLike | Sequence[ArrayLike] | None = None) -> Dataset:
     """The pairs in one long series (T, d), a list of one: of one trajectory no part could be held out whole.
 
     Where it was is where it starts: every state is an initial one.
     """
     parts = list(given.as_list(trajectories))
-    given.as_weights(weights, len(parts), "trajectory")
     _refuse_infinite(given.padded(parts))
     u = None if inputs is None else given.aligned_inputs(inputs, [len(part) for part in parts])
     x, x_next, u = given.consecutive(parts, u)

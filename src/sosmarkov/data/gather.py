@@ -97,7 +97,11 @@ def gather(
             "Expected two trajectories or more with observations, got one. Cut a long one into pieces:"
             " x[: n * 50].reshape(n, 50, d), and its observations likewise."
         )
-    return _with_names(from_series(list(trajectories), weights, inputs), source)
+    if weights is not None:
+        raise ValueError(
+            "Expected weights with two trajectories or more, or with pairs, got one series. Leave them out."
+        )
+    return _with_names(from_series(list(trajectories), inputs), source)
 
 
 def _with_names(data: Dataset, source: Source) -> Dataset:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import json
 import os
+import types
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -15,17 +17,44 @@ from sosmarkov.core.files import load_arrays, save_arrays
 from sosmarkov.data.history import PhaseHistory
 from sosmarkov.learning.loop import Keeper, State
 
-_FORMAT = 1
+_FORMAT = 2
 _CURVES = ("steps", "training", "held_out", "best_step")
 
 
-def fingerprint(arrays: list[Any], settings: dict[str, Any]) -> str:
-    """SHA-256 of the data and of everything that steers training."""
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
-    for array in map(np.asarray, arrays):
-        digest.update(str(array.shape).encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+def fingerprint(*things: Any) -> str:
+    """SHA-256 of values: the same for equal data and options, in whatever process they were made."""
+    digest = hashlib.sha256()
+    for part in _parts(things):
+        digest.update(part)
     return digest.hexdigest()
+
+
+def _parts(thing: Any) -> Iterator[bytes]:
+    """A value as bytes, each piece behind its kind and length: objects by class and fields, functions by their code."""
+    kind = type(thing)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(thing, (np.ndarray, np.generic, jax.Array)):
+        array = np.asarray(thing)
+        pieces: Any = (str(array.shape), array.dtype.str, np.ascontiguousarray(array).tobytes())
+        name = "array"
+    elif dataclasses.is_dataclass(thing):
+        pieces = [(each.name, getattr(thing, each.name, None)) for each in dataclasses.fields(thing)]
+    elif isinstance(thing, dict):
+        pieces = list(thing.items())
+    elif isinstance(thing, types.CodeType):
+        pieces = (thing.co_code, thing.co_names, thing.co_consts)
+    elif isinstance(thing, types.FunctionType):
+        closed = [cell.cell_contents for cell in thing.__closure__ or ()]
+        pieces = (thing.__module__, thing.__qualname__, thing.__code__, thing.__defaults__, closed)
+    elif isinstance(thing, (list, tuple)):
+        pieces = thing
+    else:
+        plain = thing if isinstance(thing, bytes) else repr(thing).encode()
+        yield f"{name} {len(plain)} ".encode() + plain
+        return
+    yield f"{name} {len(pieces)} ".encode()
+    for piece in pieces:
+        yield from _parts(piece)
 
 
 class Checkpoint:
@@ -45,7 +74,10 @@ class Checkpoint:
             return
         arrays, header = load_arrays(resume, "checkpoint")
         if header.get("format") != _FORMAT:
-            raise ValueError(f"Expected a checkpoint of format {_FORMAT}, got {header.get('format')} in {resume}.")
+            raise ValueError(
+                f"Expected a checkpoint of format {_FORMAT}, got {header.get('format')} in {resume}: it was begun by"
+                " another version. Begin anew without resume."
+            )
         if header.get("identity") != identity:
             raise ValueError(
                 f"Expected a checkpoint of the same data and settings, got {resume}, which was written for others."

@@ -2,71 +2,56 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from typing import Any, Literal, overload
-
-import jax
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, ParamSpec, Protocol, cast, overload
 
 from sosmarkov.core import checks
-from sosmarkov.core.checks import ArrayLike
+from sosmarkov.data.dataset import Dataset
 from sosmarkov.data.enough import require_enough
+from sosmarkov.data.frames import is_frame
 from sosmarkov.data.gather import gather, open_source
-from sosmarkov.factor.bases import Basis
-from sosmarkov.factor.couplings import Features
 from sosmarkov.learning.checkpoint import Checkpoint, fingerprint
-from sosmarkov.learning.phases import Interruption, Phases
-from sosmarkov.learning.progress import Progress
-from sosmarkov.learning.run import Run
-from sosmarkov.learning.sensing import settle_latent, settle_sensing
-from sosmarkov.learning.settings import settle
+from sosmarkov.learning.choose import choose, refuse_streamed, refuse_without
+from sosmarkov.learning.factor.barrier import Barrier
+from sosmarkov.learning.factor.plain import Plain
+from sosmarkov.learning.options import Model, Options, Training, names, takes
+from sosmarkov.learning.phases import Phases, plan_of
+from sosmarkov.learning.run import run
+from sosmarkov.learning.sensing import Make, sense, sense_alone
 from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess
-from sosmarkov.sensors import Sensor
-from sosmarkov.spaces.transforms import Transform
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
 
 
-# For readers of types: one member is a process, more are an ensemble. The options are those below.
-@overload
-def fit(trajectories: Any = None, *, members: Literal[1] = 1, **options: Any) -> MarkovProcess: ...
-@overload
-def fit(trajectories: Any = None, *, members: int, **options: Any) -> Ensemble: ...
-def fit(  # pyright: ignore[reportInconsistentOverload]
-    trajectories: ArrayLike | None = None,
-    *,
-    transitions: tuple[ArrayLike, ArrayLike] | None = None,
-    initial: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    basis: str | Basis | None = None,
-    coupling: str = "kraus",
-    size: int | None = None,
-    rank: int | None = None,
-    transform: str | Transform | None = None,
-    steps: int | None = None,
-    batch_size: int = 512,
-    learning_rate: float = 1e-2,
-    objective: str | float | None = None,
-    horizon: int | None = None,
-    surrogate: bool | None = None,
-    validation: float = 0.1,
-    patience: int = 600,
-    background: float = 1e-4,
-    seed: int = 0,
-    members: int = 1,
-    inputs: ArrayLike | Sequence[ArrayLike] | None = None,
-    features: str | Features | None = None,
-    period: int | None = None,
-    observations: ArrayLike | Sequence[ArrayLike] | None = None,
-    sensor: str | Sensor | None = None,
-    sensor_size: int | None = None,
-    dim: int | None = None,
-    checkpoint: str | os.PathLike | None = None,
-    resume: str | os.PathLike | None = None,
-    trajectory: str | None = None,
-    time: str | None = None,
-    columns: Sequence[str] | None = None,
-    progress: bool = True,
-) -> MarkovProcess | Ensemble:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Single(Options):
+    """For readers of types: with one member, `fit` gives a process."""
+
+    members: Literal[1] = 1
+
+
+class _Fit(Protocol[P, Q]):
+    @overload
+    def __call__(self, *args: P.args, **options: P.kwargs) -> MarkovProcess: ...
+    @overload
+    def __call__(self, *args: Q.args, **options: Q.kwargs) -> Ensemble: ...
+
+
+def _one_or_several(
+    one: Callable[P, Any], several: Callable[Q, Any]
+) -> Callable[[Callable[..., MarkovProcess | Ensemble]], _Fit[P, Q]]:
+    """Tells type checkers what comes of which options; changes nothing."""
+    del one, several
+    return lambda function: cast(Any, function)
+
+
+@_one_or_several(_Single, Options)
+@takes(Options)
+def fit(given: Options) -> MarkovProcess | Ensemble:  # noqa: D417 - the fields of the record
     """Learn p(x0) and p(x'|x) by maximum likelihood, as a process with exact beliefs.
 
     First the transitions, then p(x0), then the beliefs p_k(x_k) themselves. Where it predicts held-out states as well
@@ -74,9 +59,8 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
     to learn from; where only pairs are given, it also says which states are reached at all.
 
     Args:
-        trajectories: Array (N, T, d) or a list of arrays (T_i, d); NaN rows are gaps. Or one long series: (T, d), (T,),
-            or a column of a frame; its pairs are learned from, and every state is an initial one. Or a data frame
-            with one row per state (see `trajectory`), or what `open_trajectories` gives, streamed where it is large.
+        trajectories: Array (N, T, d) or a list of arrays (T_i, d); NaN rows are gaps. Or a data frame with one row
+            per state (see `trajectory`), or what `open_trajectories` gives, which is streamed where it is large.
         transitions: Instead, pairs (x, x_next), each (N, d); `initial` then gives initial states.
         initial: Initial states (N0, d), with `transitions`.
         weights: One weight >= 0 per trajectory, or per pair.
@@ -121,7 +105,7 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
         resume: A checkpoint to continue from, with the same data and settings; the curve is the same as without
             the break. It is kept up to date too, unless `checkpoint` names another file.
         trajectory: For a data frame, the column that says which trajectory a row belongs to.
-        time: For a data frame, the column to sort each trajectory by; of one series the index, where it holds times.
+        time: For a data frame, the column to sort each trajectory by.
         columns: For a data frame, the coordinates; None: all other numeric columns. For arrays, names of the
             coordinates. They are `process.columns`.
         progress: Show a bar, on a terminal only. Interrupting (Ctrl-C) keeps the best so far.
@@ -129,60 +113,34 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
     Returns:
         The process, or the ensemble; `history` says what was chosen and what training did.
     """
-    given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
-    source = open_source(trajectories, trajectory=trajectory, time=time, columns=columns, seed=seed)
-    if observations is not None and trajectories is None and transitions is None:
-        _refuse_states(initial, inputs)
-        data, sensing = settle_latent(observations, weights, given)
-    else:
-        data = gather(
-            source,
-            transitions=transitions,
-            initial=initial,
-            weights=weights,
-            inputs=inputs,
-            period=period,
-            observations=observations,
-        )
-        sensing = settle_sensing(data, given)
-    names = checks.columns(source.columns, data.dim)
-    given = given if sensing is None else sensing.given(given)
-    settings = settle(data, given)
+    given, data, make = _prepared(given)
+    columns = checks.columns(data.columns, data.dim)
+    settings = choose(given, data)
     require_enough(data, 2 * settings.size)
-    arrays = [
-        *data.pairs[:3],
-        data.starts.x,
-        *jax.tree.leaves((data.pairs.u, basis, features, observations, sensor)),
-    ]
-    identity = fingerprint(arrays, given)
-    path = checkpoint or resume
-    keeper = Checkpoint(path, identity, resume).keeper if path else None
-    bar = Progress(progress)
-    try:
-        with Interruption() as interruption:
-            phases = Phases(settings, bar, keeper, interruption)
-            if sensing is not None:
-                found = sensing.run(settings, phases)
-            else:
-                found = Run(settings, transform, phases, source.stream).fit(data)
-            return found.with_columns(names)
-    finally:
-        bar.close()
+    path = given.checkpoint or given.resume
+    identity = fingerprint(data, given.observations, [getattr(given, name) for name in names(Model, Training)])
+    keeper = Checkpoint(path, identity, given.resume).keeper if path else None
+    plan = plan_of(settings, settings.phase_steps)
+    with Phases(plan, settings.members, progress=given.progress, keeper=keeper) as phases:
+        found = [process.with_columns(columns) for process in run(make(settings, phases), phases)]
+    return found[0] if len(found) == 1 else Ensemble(found, history=found[0].history)
 
 
-_NOT_SETTINGS = (
-    "trajectories",
-    "transitions",
-    "initial",
-    "weights",
-    "inputs",
-    "observations",
-    "checkpoint",
-    "resume",
-    "progress",
-)
+def _prepared(given: Options) -> tuple[Options, Dataset, Make]:
+    """The options, the data, and what makes the task of learning from them."""
+    present = {name: getattr(given, name) is not None for name in ("transitions", "observations", "inputs")}
+    refuse_without(given, present | {"a data frame": is_frame(given.trajectories)})
+    if given.trajectories is None and given.transitions is None and given.observations is not None:
+        return sense_alone(given)
+    source = open_source(given.trajectories, **_named(given, "trajectory", "time", "columns", "seed"))
+    if source.stream is not None:
+        refuse_streamed(given)
+    kept = ("transitions", "initial", "weights", "inputs", "period", "observations")
+    data = gather(source, **_named(given, *kept))
+    if given.observations is not None:
+        return sense(given, data)
+    return given, data, partial(Barrier if given.objective == "barrier" else Plain, data, source.stream)
 
 
-def _refuse_states(initial: Any, inputs: Any) -> None:
-    if initial is not None or inputs is not None:
-        raise ValueError("Expected observations, dim and sensor where no states are given, got initial or inputs too.")
+def _named(given: Options, *names: str) -> dict[str, Any]:
+    return {name: getattr(given, name) for name in names}

@@ -13,8 +13,8 @@ import numpy as np
 
 from sosmarkov.data.history import PhaseHistory
 from sosmarkov.learning.loop import Keeper, Plan, train
+from sosmarkov.learning.options import Descent
 from sosmarkov.learning.progress import Progress
-from sosmarkov.learning.settings import Settings
 
 
 class Interruption:
@@ -44,15 +44,38 @@ class Interruption:
         self.asked = True
 
 
-class Phases:
-    """Runs phases and remembers them; after an interruption the ones that follow are left out."""
+def plan_of(options: Descent, steps: int) -> Plan:
+    """What the phases of one run have in common, of so many steps."""
+    return Plan("", steps, options.batch_size, options.learning_rate, options.patience, options.seed)
 
-    def __init__(self, settings: Settings, bar: Progress, keeper: Keeper | None, interruption: Interruption):
-        self._settings = settings
-        self._bar = bar
-        self._keeper = keeper
-        self._interruption = interruption
+
+class Phases:
+    """Runs phases and remembers them; after an interruption the ones that follow are left out.
+
+    Args:
+        plan: What phases have in common.
+        members: How many are trained at once.
+        progress: Whether to show a bar.
+        keeper: Holds checkpoints.
+    """
+
+    def __init__(self, plan: Plan, members: int, *, progress: bool, keeper: Keeper | None = None):
+        self.plan = plan
+        self.members = members
         self.done: list[PhaseHistory] = []
+        self._keeper = keeper
+        self._bar = Progress(progress)
+        self._interruption = Interruption()
+
+    def __enter__(self) -> Phases:
+        """Begin to listen."""
+        self._interruption.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the signal back, and leave the bar as it is."""
+        self._interruption.__exit__()
+        self._bar.close()
 
     @property
     def interrupted(self) -> bool:
@@ -66,10 +89,8 @@ class Phases:
         if self.interrupted:
             self._note_interruption(name)
             return parameters
-        s = self._settings
-        plan = Plan(name, s.phase_steps, s.batch_size, s.learning_rate, s.patience, s.seed)._replace(**changes)
         parameters, history = train(
-            parameters, loss, training, held_out, plan,
+            parameters, loss, training, held_out, self.plan._replace(name=name, **changes),
             progress=self._bar, keeper=self._keeper, stop=lambda: self.interrupted,
         )  # fmt: skip
         self.done.append(history)
@@ -77,6 +98,6 @@ class Phases:
 
     def _note_interruption(self, name: str) -> None:
         """Asked to stop as a phase ended by itself, or before the first: the history says so all the same."""
-        unknown = np.full(self._settings.members, np.nan)
+        unknown = np.full(self.members, np.nan)
         last = self.done.pop() if self.done else PhaseHistory.begun(name, unknown, "")
         self.done.append(dataclasses.replace(last, stopped="interrupted"))

@@ -10,6 +10,7 @@ from sosmarkov.factor.bases import FAMILIES
 from sosmarkov.factor.couplings import COUPLINGS
 from sosmarkov.learning.fit import fit
 from sosmarkov.learning.loop import TrainingError
+from sosmarkov.learning.options import Options, names
 from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess
 
@@ -58,6 +59,8 @@ def tune(
     except ImportError as error:
         raise ImportError("tune needs optuna: pip install 'sosmarkov[tune]'.") from error
     trials = checks.count(trials, "trials", least=1)
+    for name in fixed:
+        checks.one_of(name, names(Options), "an option of fit,")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = None
     if journal is not None:
@@ -107,7 +110,8 @@ def study_best(study: Any) -> float:
 def suggest(trial: Any, fixed: dict[str, Any]) -> dict[str, Any]:
     """Options for one trial: what is fixed is left alone."""
     options: dict[str, Any] = {}
-    if "basis" not in fixed and "transform" not in fixed:
+    # With observations the family says which kind of sensor is learned: not one model in several sizes.
+    if not {"basis", "transform", "observations"} & set(fixed):
         options["basis"] = trial.suggest_categorical(
             "basis", [one.name for one in FAMILIES.values() if one.space == "standardize"]
         )

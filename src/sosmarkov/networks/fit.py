@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,13 +13,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.data.history import History, PhaseHistory, Scores
-from sosmarkov.factor.background import require_share
-from sosmarkov.learning.loop import Plan, evaluate, stack, train, unstack
-from sosmarkov.learning.phases import Interruption
-from sosmarkov.learning.progress import Progress
+from sosmarkov.data.history import History
+from sosmarkov.learning.loop import evaluate
+from sosmarkov.learning.options import Capacity, Descent, Watched, about, natural, takes
+from sosmarkov.learning.phases import Phases, plan_of
+from sosmarkov.learning.run import run
+from sosmarkov.learning.task import Phase, Task
 from sosmarkov.networks.model import normalise, require_fitting
 from sosmarkov.networks.network import BayesianNetwork
 from sosmarkov.networks.start import Free, Sizes, realise, start
@@ -29,22 +30,22 @@ from sosmarkov.spaces.transforms import Standardize
 _LEAST_ROWS = 20
 
 
-def fit_network(
-    table: ArrayLike,
-    blocks: Blocks | None = None,
-    parents: Mapping[str, str | Sequence[str]] | None = None,
-    *,
-    size: int | None = None,
-    rank: int | None = None,
-    steps: int = 1000,
-    batch_size: int = 512,
-    learning_rate: float = 1e-2,
-    validation: float = 0.1,
-    patience: int = 600,
-    background: float = 1e-4,
-    seed: int = 0,
-    progress: bool = True,
-) -> BayesianNetwork:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NetworkOptions(Watched, Descent, Capacity):
+    """Everything that `fit_network` takes."""
+
+    table: ArrayLike = field(kw_only=False, metadata=about("Samples of all blocks"))
+    blocks: Blocks | None = field(
+        default=None, kw_only=False, metadata=about("Names, and numbers of coordinates or columns")
+    )
+    parents: Mapping[str, str | Sequence[str]] | None = field(
+        default=None, kw_only=False, metadata=about("Names, and those of their parents")
+    )
+    steps: int = field(default=1000, metadata=about("Most steps", natural))
+
+
+@takes(NetworkOptions)
+def fit_network(given: NetworkOptions) -> BayesianNetwork:  # noqa: D417 - the fields of the record
     """Learn every p(x_i | parents) of a Bayesian network by maximum likelihood, all conditionals together.
 
     Coordinates are standardised, functions are axis-aligned Gaussian kernels.
@@ -70,44 +71,52 @@ def fit_network(
     Returns:
         The network; `history` says what was chosen and what training did.
     """
-    samples = read_table(table, blocks)
-    structure = make_structure({name: values.shape[1] for name, values in samples.items()}, parents or {})
-    count = len(next(iter(samples.values())))
-    if count < _LEAST_ROWS:
-        raise ValueError(f"Expected at least {_LEAST_ROWS} rows to learn a network from, got {count}.")
-    if not 0.0 < validation < 1.0:
-        raise ValueError(f"Expected validation between 0 and 1, got {validation}.")
-    plan = Plan(
-        "network",
-        checks.count(steps, "steps", least=1),
-        checks.count(batch_size, "batch_size", least=1),
-        learning_rate,
-        checks.count(patience, "patience", least=1),
-        checks.count(seed, "seed"),
-    )
-    background = require_share(background)
-    sizes = _sizes(structure, count, size, rank, background > 0)
+    samples = read_table(given.table, given.blocks)
+    structure = make_structure({name: values.shape[1] for name, values in samples.items()}, given.parents or {})
+    with Phases(plan_of(given, given.steps), 1, progress=given.progress) as phases:
+        return run(_Joint(structure, samples, given), phases)[0]
 
-    held_out = np.zeros(count, dtype=bool)
-    held_out[np.random.default_rng(seed).permutation(count)[: max(1, round(validation * count))]] = True
-    transforms = {name: Standardize.fit(values[~held_out]) for name, values in samples.items()}
-    y = [_standardised(transforms[name], values) for name, values in samples.items()]
-    begun = start(structure, [values[~held_out] for values in y], sizes, background, seed)
-    require_fitting(structure, eqx.filter_eval_shape(realise, structure, begun, background))
-    loss = NetworkLoss(structure, background)
-    batches = [tuple(values[rows] for values in y) for rows in (~held_out, held_out)]
-    free, history = _train(begun, loss, batches, plan, progress)
 
-    log_det = -float(sum(np.sum(np.log(transform.std)) for transform in transforms.values()))
-    score = log_det - float(evaluate(loss, stack([free]), batches[1])[0])
-    conditionals = eqx.filter_jit(realise)(structure, free, background)
-    chosen = {"size": sizes.own, "parent_size": sizes.parent, "rank": sizes.rank, "steps": steps}
-    chosen |= {"background": background, "seed": seed}
-    return BayesianNetwork(
-        dict(zip(structure.names, conditionals, strict=True)),
-        transforms,
-        history=History((history,), chosen, Scores(joint=score)),
-    )
+class _Joint(Task[BayesianNetwork]):
+    """All conditionals of a network together."""
+
+    def __init__(self, structure: Structure, samples: dict[str, np.ndarray], given: NetworkOptions):
+        count = len(next(iter(samples.values())))
+        if count < _LEAST_ROWS:
+            raise ValueError(f"Expected at least {_LEAST_ROWS} rows to learn a network from, got {count}.")
+        self._structure, self._background = structure, given.background
+        self._sizes = _sizes(structure, count, given.size, given.rank, given.background > 0)
+        self.chosen = {"size": self._sizes.own, "parent_size": self._sizes.parent, "rank": self._sizes.rank}
+        self.chosen |= {"steps": given.steps, "background": given.background, "seed": given.seed}
+        held_out = np.zeros(count, dtype=bool)
+        order = np.random.default_rng(given.seed).permutation(count)
+        held_out[order[: max(1, round(given.validation * count))]] = True
+        self._transforms = {name: Standardize.fit(values[~held_out]) for name, values in samples.items()}
+        y = [_standardised(self._transforms[name], values) for name, values in samples.items()]
+        self._batches = [tuple(values[rows] for values in y) for rows in (~held_out, held_out)]
+        self._loss = NetworkLoss(structure, given.background)
+
+    def start(self, seed: int) -> tuple[Free, ...]:
+        """From mixtures fitted to each block."""
+        begun = start(self._structure, list(self._batches[0]), self._sizes, self._background, seed)
+        require_fitting(self._structure, eqx.filter_eval_shape(realise, self._structure, begun, self._background))
+        return begun
+
+    def phases(self) -> list[Phase]:
+        """One."""
+        training, held_out = self._batches
+        return [Phase("network", self._loss, training, held_out)]
+
+    def scores(self, parameters: Any) -> dict[str, float]:
+        """Of rows of all blocks."""
+        log_det = -float(sum(np.sum(np.log(transform.std)) for transform in self._transforms.values()))
+        return {"joint": log_det - float(evaluate(self._loss, parameters, self._batches[1])[0])}
+
+    def realise(self, parameters: tuple[Free, ...], history: History) -> BayesianNetwork:
+        """In data space."""
+        conditionals = eqx.filter_jit(realise)(self._structure, parameters, self._background)
+        named = dict(zip(self._structure.names, conditionals, strict=True))
+        return BayesianNetwork(named, self._transforms, history=history)
 
 
 class NetworkLoss(NamedTuple):
@@ -125,28 +134,13 @@ class NetworkLoss(NamedTuple):
         return total
 
 
-def _train(
-    begun: tuple[Free, ...], loss: NetworkLoss, batches: list[tuple[np.ndarray, ...]], plan: Plan, progress: bool
-) -> tuple[tuple[Free, ...], PhaseHistory]:
-    bar = Progress(progress)
-    training, held_out = batches
-    try:
-        with Interruption() as interruption:
-            stacked, history = train(
-                stack([begun]), loss, training, held_out, plan, progress=bar, stop=lambda: interruption.asked
-            )
-    finally:
-        bar.close()
-    return unstack(stacked, 1)[0], history
-
-
 def _standardised(transform: Any, values: np.ndarray) -> np.ndarray:
     return (values - np.asarray(transform.mean)) / np.asarray(transform.std)
 
 
 def _sizes(structure: Structure, count: int, size: int | None, rank: int | None, broad: bool) -> Sizes:
     """About a hundred rows a function; fewer functions in each of several parents, as they multiply."""
-    size = int(np.clip(count // 100, 4, 8)) if size is None else checks.count(size, "size", least=1)
+    size = int(np.clip(count // 100, 4, 8)) if size is None else size
     own = (size,) * len(structure.names)
     parent, ranks = [], []
     for parents in structure.parents:
@@ -154,6 +148,6 @@ def _sizes(structure: Structure, count: int, size: int | None, rank: int | None,
         parent.append(size if len(parents) <= 1 else min(size, several))
         rows, columns = (parent[-1] + broad) ** len(parents), size + broad
         least = -(-rows // columns)
-        wanted = max(2, size // 2, 2 * least) if rank is None else max(least, checks.count(rank, "rank", least=1))
+        wanted = max(2, size // 2, 2 * least) if rank is None else max(least, rank)
         ranks.append(wanted)
     return Sizes(own, tuple(parent), tuple(ranks))

@@ -7,9 +7,9 @@ import numpy as np
 from sosmarkov.data.dataset import Dataset, Paths, from_paths
 from sosmarkov.factor.bases import FullGaussianBasis
 from sosmarkov.factor.likelihood import LinearReading
+from sosmarkov.learning.choose import Settings
 from sosmarkov.learning.factor.rolled import rolled
 from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.settings import Settings
 from sosmarkov.sensors import Sensor
 from sosmarkov.spaces.transforms import Transform
 
@@ -29,10 +29,8 @@ def augmented(
         transform: From what the sensor reads to model space.
         settings: What steers training.
     """
-    dim = training.dim
-    any_basis = FullGaussianBasis(np.zeros((1, dim)), np.eye(dim)[None])
-    parts = [(float(weight), part.linear(any_basis, transform)) for weight, part in sensor.parts()]
-    if any(read is None for _, read in parts):
+    parts = linear_parts(sensor, training.dim, transform)
+    if parts is None:
         return None
     found = rolled(phases, training, held_out, settings)
     if found is None or found.gain is None:
@@ -40,10 +38,19 @@ def augmented(
     assert training.paths.readings is not None
     states, present, *inputs = found.training.paths.batch(training.horizon)
     rng = np.random.default_rng(settings.seed)
-    readings = _readings(states, parts, rng)  # type: ignore[arg-type]
+    readings = _readings(states, parts, rng)
     # What was missing is missing as it was: whole sequences of gaps are drawn.
     gaps = np.isnan(training.paths.readings)[rng.integers(len(training.paths.readings), size=len(states))]
+    gaps = gaps[:, : states.shape[1]]
     return from_paths(Paths(states, present, np.where(gaps, np.nan, readings), *inputs)), found.gain
+
+
+def linear_parts(sensor: Sensor, dim: int, transform: Transform) -> list[tuple[float, LinearReading]] | None:
+    """A sensor as a mixture of linear readings of a state in model space, with their weights; None where it is none."""
+    any_basis = FullGaussianBasis(np.zeros((1, dim)), np.eye(dim)[None])
+    found = [(float(weight), part.linear(any_basis, transform)) for weight, part in sensor.parts()]
+    linear = [(weight, read) for weight, read in found if read is not None]
+    return linear if len(linear) == len(found) else None
 
 
 def _readings(states: np.ndarray, parts: list[tuple[float, LinearReading]], rng: np.random.Generator) -> np.ndarray:

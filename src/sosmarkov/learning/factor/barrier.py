@@ -39,7 +39,10 @@ from sosmarkov.core.perron import schur_map
 from sosmarkov.factor.bases import Basis, BetaBasis
 from sosmarkov.factor.bases.parametrise import LEAST_EXPONENT
 from sosmarkov.factor.couplings import Paired
-from sosmarkov.learning.factor.objectives import present_or, weighted_mean
+from sosmarkov.learning.factor.objectives import Parameters, present_or, weighted_mean
+from sosmarkov.learning.factor.plain import Plain
+from sosmarkov.learning.loop import TrainingError, stack, unstack
+from sosmarkov.learning.task import Phase
 
 # The paper's figures, but for the lower bound.
 BOUNDS = (1.0 + LEAST_EXPONENT, 400.0)
@@ -294,3 +297,26 @@ def _outcome(parameters: BarrierParameters) -> tuple[tuple[Basis, Basis], Array,
 def _perron(coupling: Paired, phi: Basis, E: Array) -> Array:
     A = coupling.normalise(phi, E).g.matrix
     return A / jnp.linalg.norm(A)
+
+
+class Barrier(Plain):
+    """A process by the paper's own training; infeasible results are refused, since they are no densities."""
+
+    def first_phase(self) -> Phase:
+        """What is learned from transitions."""
+        plain = super().first_phase()
+        return plain._replace(name="barrier", loss=barrier_loss, enter=self._begun, leave=self._finished)
+
+    def _begun(self, stacked: Parameters) -> BarrierParameters:
+        starts = unstack(stacked, self.settings.members)
+        return stack([BarrierParameters.start(*start[:3]) for start in starts])  # type: ignore[arg-type]
+
+    def _finished(self, stacked: Parameters, trained: BarrierParameters) -> Parameters:
+        starts, ends = (unstack(part, self.settings.members) for part in (stacked, trained))
+        results = [finish(member) for member in ends]
+        for member, result in enumerate(results):
+            if result.parts is None:
+                raise TrainingError(f"Expected a feasible R, got none in member {member}. {result.message}")
+        self.chosen["paper_normalisation_error"] = max(result.normalisation_error for result in results)
+        parts = [result.parts for result in results if result.parts is not None]
+        return stack([Parameters(*part, *start[3:]) for part, start in zip(parts, starts, strict=True)])

@@ -10,6 +10,7 @@ from sosmarkov.core import checks
 from sosmarkov.data.dataset import Dataset
 from sosmarkov.factor.couplings import COUPLINGS, Bumps, Features, Network, Phases
 from sosmarkov.factor.couplings.features import OVERLAP
+from sosmarkov.learning.options import Options
 
 KINDS = ("bumps", "network")
 _HIDDEN = 16
@@ -20,40 +21,39 @@ _OWN_PHASES = 8
 _PAIRS_A_KERNEL = 800
 
 
-def settle_features(
-    data: Dataset, features: str | Features | None, period: int | None, coupling: str
-) -> str | int | Features | None:
-    """What was asked for, checked: a kind, a period, or the features themselves; None without inputs."""
-    u = data.pairs.u
-    if u is None:
-        if features is not None or period is not None:
-            raise ValueError("Expected inputs with features (or times with a period and pairs), got none.")
-        return None
-    if not COUPLINGS[coupling].takes_inputs:
-        able = "' or '".join(one.name for one in COUPLINGS.values() if one.takes_inputs)
-        raise ValueError(f"Expected coupling '{able}' with inputs or a period, got {coupling!r}.")
-    if period is not None:
-        if features is not None:
+def choose_features(given: Options, data: Dataset) -> str | Features | None:
+    """A kind, or the features themselves, checked; None without inputs, and with a period."""
+    if given.period is not None:
+        if data.pairs.u is None:
+            raise ValueError("Expected times as inputs with a period and pairs, or trajectories, got none.")
+        if given.features is not None:
             raise ValueError("Expected features or a period, got both. Give the phase as one of the inputs instead.")
-        if u.shape[1] != 1 or np.any(u != np.round(u)):
+        if data.pairs.u.shape[1] != 1 or np.any(data.pairs.u != np.round(data.pairs.u)):
             raise ValueError("Expected times as inputs of a process with a period, one whole number each, got others.")
-        return checks.count(period, "period", 1)
-    if isinstance(features, Features):
-        if features.dim != u.shape[1]:
-            raise ValueError(f"Expected features of {u.shape[1]} inputs, like the data, got {features.dim}.")
-        return features
-    kind = "bumps" if features is None else features
-    if kind not in KINDS:
-        raise ValueError(f"Expected features one of {', '.join(KINDS)}, or an object, got {kind!r}.")
-    return kind
+    if data.pairs.u is None:
+        return None
+    if not COUPLINGS[given.coupling].takes_inputs:
+        able = "' or '".join(one.name for one in COUPLINGS.values() if one.takes_inputs)
+        raise ValueError(f"Expected coupling '{able}' with inputs or a period, got {given.coupling!r}.")
+    if given.period is not None:
+        if given.surrogate:
+            raise ValueError("Expected surrogate None or False with a period: there is none for times, got True.")
+        return None
+    if isinstance(given.features, Features):
+        if given.features.dim != data.pairs.u.shape[1]:
+            raise ValueError(
+                f"Expected features of {data.pairs.u.shape[1]} inputs, like the data, got {given.features.dim}."
+            )
+        return given.features
+    return checks.one_of(given.features or "bumps", KINDS, "features (or an object)")
 
 
-def make_features(asked: str | int | Features | None, u: np.ndarray, seed: int) -> Features:
-    """Features for inputs of shape (N, e), where these lie."""
+def make_features(asked: str | Features | None, period: int | None, u: np.ndarray, seed: int) -> Features:
+    """Features for inputs of shape (N, e), where these lie; phases where the inputs are times of a period."""
+    if period is not None:
+        return Phases(period, _phase_kernels(period, len(u)))
     if isinstance(asked, Features):
         return asked
-    if isinstance(asked, int):
-        return Phases(asked, _phase_kernels(asked, len(u)))
     spread = np.std(u, axis=0)
     if np.any(spread == 0):
         raise ValueError("Expected inputs that vary, got a constant one. Leave it out.")

@@ -7,7 +7,6 @@ C' = push(P): the evidence is a smooth function of all parameters, and so is p(x
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,13 +17,14 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.data.dataset import Dataset
-from sosmarkov.data.history import History, Scores
+from sosmarkov.data.history import History
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.forms import Form
 from sosmarkov.factor.readings import KnownReader
 from sosmarkov.factor.step import FactorTransition
 from sosmarkov.inference.recursion import passes
+from sosmarkov.learning.choose import Settings
 from sosmarkov.learning.factor.augment import augmented
 from sosmarkov.learning.factor.mixtures import Mixture, fit_mixture, in_parallel
 from sosmarkov.learning.factor.objectives import (
@@ -35,17 +35,16 @@ from sosmarkov.learning.factor.objectives import (
     transition_loss,
     weighted_mean,
 )
-from sosmarkov.learning.loop import evaluate, stack, unstack
+from sosmarkov.learning.factor.plain import initial_phase, realised, start_parameters
+from sosmarkov.learning.loop import evaluate
 from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.run import realised, start_parameters, train_start
-from sosmarkov.learning.settings import Settings
-from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.learning.task import Phase, Task
 from sosmarkov.process.process import MarkovProcess
 from sosmarkov.sensors import LinearSensor, Sensor
 from sosmarkov.spaces.transforms import Identity, Standardize, Transform
 
 # Sequences a step: each has beliefs, and a table of overlaps for every reading, of its own.
-_TOGETHER = 32
+TOGETHER = 32
 # Components of the mixture that a linear sensor is held against, and by how many nats a reading that has to be better.
 _COMPONENTS = 16
 WORTH = 0.25
@@ -189,60 +188,92 @@ def _complete(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return states[rows], readings[rows]
 
 
-class ReadRun:
-    """One call of `fit` with a sensor that is known, or linear and learned.
+class Sensing(NamedTuple):
+    """A sensor to learn or to use, with states and readings in model space.
 
-    Args:
-        settings: What steers training.
-        phases: Runs it.
-        sensor: The known one, or None.
-        chosen: What the history should say beside the settings.
-        latent: Whether the states are only a start, and the readings alone count.
+    Attributes:
+        sensor: The known one; None where it is learned.
+        data: States and readings.
+        scale: From states as given to model space.
+        scale_o: The same of readings.
+        chosen: What the history should say.
     """
 
-    def __init__(self, settings: Settings, phases: Phases, sensor: Sensor | None, chosen: dict[str, Any], latent: bool):
-        self.settings, self.phases, self.sensor, self.chosen, self.latent = settings, phases, sensor, chosen, latent
+    sensor: Sensor | None
+    data: Dataset
+    scale: Standardize
+    scale_o: Standardize
+    chosen: dict[str, Any]
 
-    def fit(self, data: Dataset, scale: Standardize, scale_o: Standardize) -> MarkovProcess | Ensemble:
-        """The process and its sensor, from states and readings in model space (readings as given for a known one)."""
-        s, run = self.settings, self.phases.run
-        training, held_out = data.split(s.validation, s.seed)
-        sensor, transform = self._sensor(training, scale)
-        training = self._material(training, held_out, sensor, transform)
-        starts = in_parallel(partial(start_parameters, s, training), range(s.seed, s.seed + s.members))
-        process = run("transitions", stack(starts), transition_loss, training.pairs.batch, held_out.pairs.batch)
-        process = train_start(self.phases, s, process, training.starts.batch, held_out.starts.batch)
-        found = ReadParameters(process, *stack([(sensor, transform)] * s.members))
-        loss = FilterLoss(self.sensor is None, not self.latent)
-        before = evaluate(loss, found, held_out.paths.batch())
-        if s.objective == "beliefs":
-            name = "evidence" if self.latent else "filter"
-            # A step costs what several do before: half as many.
-            plan = {"batch_size": _TOGETHER, "steps": max(1, s.phase_steps // 2)}
-            found = run(name, found, loss, training.paths.batch(), held_out.paths.batch(), **plan)
-        shift = np.sum(np.log(np.asarray(scale_o.std))) + (0 if self.latent else np.sum(np.log(np.asarray(scale.std))))
-        what, after = "evidence" if self.latent else "filtered", evaluate(loss, found, held_out.paths.batch())
-        values = {f"{what}_before": before, what: after}
-        scores = replace(Scores(), **{name: float(-np.mean(value) - shift) for name, value in values.items()})
-        history = History(tuple(self.phases.done), dict(s.chosen) | self.chosen, scores)
-        return self._finish(found, scale, scale_o, history)
 
-    def _material(self, training: Dataset, held_out: Dataset, sensor: Sensor, transform: Transform) -> Dataset:
+class Read(Task[MarkovProcess]):
+    """A process with a sensor that is known, or linear and learned.
+
+    Args:
+        sensed: States and readings in model space (readings as given for a known sensor), and the sensor.
+        settings: What steers training.
+        phases: Runs the surrogate's training.
+    """
+
+    # Of the last phase and its score, and whether states count beside the readings.
+    last, told, scored = "filter", "filtered", True
+
+    def __init__(self, sensed: Sensing, settings: Settings, phases: Phases):
+        s = self.settings = settings
+        self.sensed = sensed
+        self.chosen = s.chosen | sensed.chosen
+        training, self._held_out = sensed.data.split(s.validation, s.seed)
+        self._sensor, self._transform = self._begun(training)
+        self._training = self._material(training, phases)
+        self._loss = FilterLoss(sensed.sensor is None, self.scored)
+
+    def start(self, seed: int) -> ReadParameters:
+        """A plain start, with the sensor as it is known, or as regression has it."""
+        process = start_parameters(self.settings, self._training, seed)
+        return ReadParameters(process, self._sensor, self._transform)
+
+    def phases(self) -> list[Phase]:
+        """Transitions, p_0, and filters where beliefs are asked for."""
+        s, training, held_out = self.settings, self._training, self._held_out
+        found = [
+            Phase("transitions", transition_loss, training.pairs.batch, held_out.pairs.batch).of("process"),
+            initial_phase(s, training, held_out).of("process"),
+        ]
+        if s.objective != "beliefs":
+            return found
+        # A step costs what several do before: half as many.
+        plan = {"batch_size": TOGETHER, "steps": max(1, s.phase_steps // 2)}
+        return [*found, Phase(self.last, self._loss, training.paths.batch(), held_out.paths.batch(), plan, scored=True)]
+
+    def scores(self, parameters: Any) -> dict[str, float]:
+        """Of states and readings given the readings before, or of readings alone."""
+        loss = evaluate(self._loss, parameters, self._held_out.paths.batch())
+        shift = np.sum(np.log(np.asarray(self.sensed.scale_o.std)))
+        shift += np.sum(np.log(np.asarray(self.sensed.scale.std))) if self.scored else 0
+        return {self.told: float(-np.mean(loss) - shift)}
+
+    def realise(self, parameters: ReadParameters, history: History) -> MarkovProcess:
+        """In data space."""
+        sensed = self.sensed
+        transition, start = realised(parameters.process, sensed.scale)
+        sensor = sensed.sensor or in_data_space(parameters.sensor, sensed.scale, sensed.scale_o)
+        return MarkovProcess(transition, start, sensor=sensor, history=history)
+
+    def _material(self, training: Dataset, phases: Phases) -> Dataset:
         """What to train on: the given data, or a surrogate's trajectories with readings drawn by the sensor."""
-        s, found = self.settings, None
-        # States that nobody saw are no data, and times no numbers a network could do with.
-        usable = not self.latent and not isinstance(s.features, int)
-        if usable and s.objective == "beliefs" and s.surrogate is not False:
-            found = augmented(self.phases, training, held_out, sensor, transform, s)
-        self.chosen = self.chosen | {"surrogate": found is not None}
+        found = None
+        if self.settings.may_roll:
+            found = augmented(phases, training, self._held_out, self._sensor, self._transform, self.settings)
+        self.chosen["surrogate"] = found is not None
         if found is None:
             return training
-        self.chosen = self.chosen | {"surrogate_gain": round(found[1], 4)}
+        self.chosen["surrogate_gain"] = round(found[1], 4)
         return found[0]
 
-    def _sensor(self, training: Dataset, scale: Standardize) -> tuple[Sensor, Transform]:
-        if self.sensor is not None:
-            return self.sensor, scale
+    def _begun(self, training: Dataset) -> tuple[Sensor, Transform]:
+        """The sensor training begins with, and the map from its states to model space."""
+        if self.sensed.sensor is not None:
+            return self.sensed.sensor, self.sensed.scale
         states, present, readings = training.paths[:3]
         assert readings is not None
         line = regress(states[present > 0], readings[present > 0])
@@ -253,19 +284,21 @@ class ReadRun:
             )
         return LinearSensor(line.matrix, line.std, offset=line.offset), Identity(line.matrix.shape[1])
 
-    def _finish(
-        self, stacked: ReadParameters, scale: Standardize, scale_o: Standardize, history: History
-    ) -> MarkovProcess | Ensemble:
-        found = []
-        for member in unstack(stacked, self.settings.members):
-            transition, start = realised(member.process, scale)
-            sensor = self.sensor if self.sensor is not None else in_data_space(member.sensor, scale, scale_o)
-            found.append(MarkovProcess(transition, start, sensor=sensor, history=history))
-        return found[0] if len(found) == 1 else Ensemble(found, history=history)
+
+class Latent(Read):
+    """A process and its sensor from readings alone: the states are a start, and nothing is rolled from them."""
+
+    last, told, scored = "evidence", "evidence", False
+
+    def _material(self, training: Dataset, phases: Phases) -> Dataset:
+        del phases
+        self.chosen["surrogate"] = False
+        return training
 
 
-def in_data_space(sensor: LinearSensor, scale: Standardize, scale_o: Standardize) -> LinearSensor:
-    """The sensor of states and readings as they were given."""
+def in_data_space(sensor: Sensor, scale: Standardize, scale_o: Standardize) -> LinearSensor:
+    """The linear sensor of states and readings as they were given."""
+    assert isinstance(sensor, LinearSensor)
     matrix = scale_o.std[:, None] * sensor.matrix / scale.std
     offset = scale_o.mean + scale_o.std * sensor.offset - matrix @ scale.mean
     return LinearSensor(matrix, scale_o.std * sensor.std, offset=offset)

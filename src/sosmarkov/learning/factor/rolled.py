@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sosmarkov.data.dataset import Dataset, from_trajectories
+from sosmarkov.learning.choose import Settings
 from sosmarkov.learning.factor.surrogate import Surrogate, draw_starts, gaussian_score, roll, surrogate_loss
 from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.settings import Settings
 
 # So many that fitting them is as good as knowing where they come from: as many as these, and as many per function.
 _COUNT, _COUNT_EACH = 20_000, 100
@@ -67,13 +67,13 @@ def rolled(phases: Phases, training: Dataset, held_out: Dataset, settings: Setti
 
 def draw_inputs(data: Dataset, count: int, steps: int, seed: int) -> np.ndarray:
     """Sequences of inputs as they were given, shape (count, steps, e); longer ones end with single inputs drawn."""
-    u, inputs = data.pairs.u, data.paths.inputs
+    u, inputs, present = data.pairs.u, data.paths.inputs, data.paths.present
     assert u is not None
     assert inputs is not None
     rng = np.random.default_rng(seed)
     drawn = u[rng.integers(len(u), size=(count, steps))]
     # A sequence serves whole, or not at all: inputs often depend on those before them.
-    whole = inputs[np.all(data.paths.present > 0, axis=1)]
+    whole = inputs[np.all(present > 0, axis=1)]
     if len(whole):
         length = min(steps, whole.shape[1])
         drawn[:, :length] = whole[rng.integers(len(whole), size=count), :length]

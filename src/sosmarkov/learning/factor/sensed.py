@@ -13,8 +13,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.core.numerics import unpack_coefficients
-from sosmarkov.data.dataset import Dataset
-from sosmarkov.data.history import History, Scores
+from sosmarkov.data.history import History
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.bases.gaussian import local
 from sosmarkov.factor.beliefs import ProductBelief
@@ -23,8 +22,9 @@ from sosmarkov.factor.forms import Form, SquaredForm
 from sosmarkov.factor.starts import kraus_parts
 from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.recursion import passes
+from sosmarkov.learning.choose import Settings
 from sosmarkov.learning.factor.initialise import start_initial, wanted_start
-from sosmarkov.learning.factor.mixtures import fit_mixture, in_parallel
+from sosmarkov.learning.factor.mixtures import fit_mixture
 from sosmarkov.learning.factor.objectives import (
     BROAD,
     Parameters,
@@ -33,18 +33,13 @@ from sosmarkov.learning.factor.objectives import (
     realise_transition,
     weighted_mean,
 )
-from sosmarkov.learning.loop import evaluate, stack, unstack
+from sosmarkov.learning.factor.plain import ROWS, STARTS
+from sosmarkov.learning.factor.readings import TOGETHER, Sensing
+from sosmarkov.learning.loop import evaluate
 from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.settings import Settings
-from sosmarkov.process.ensemble import Ensemble
+from sosmarkov.learning.task import Phase, Task
 from sosmarkov.process.process import MarkovProcess
 from sosmarkov.sensors.joint import LearnedSensor
-from sosmarkov.spaces.transforms import Standardize
-
-_STARTS = 8
-_ROWS = 20_000
-# Trajectories a step while filters are trained: each has beliefs of its own.
-_TOGETHER = 32
 
 
 class SensedParameters(NamedTuple):
@@ -123,34 +118,54 @@ def _filter_scores(
     return jnp.append(begin, later), jnp.append(message.log_scale, log_evidences)
 
 
-class SensedRun:
-    """One call of `fit` with observations and a sensor of the joint form."""
+class Joint(Task[MarkovProcess]):
+    """A process together with a sensor of the joint form.
 
-    def __init__(self, settings: Settings, phases: Phases, functions: int, chosen: dict[str, Any]):
-        self.settings, self.phases, self.functions, self.chosen = settings, phases, functions, chosen
+    Args:
+        sensed: States and readings in model space.
+        settings: What steers training.
+        phases: Not used: nothing is rolled.
+    """
 
-    def fit(self, data: Dataset, scale: Standardize, scale_o: Standardize) -> MarkovProcess | Ensemble:
-        """The process and sensor these data suggest."""
-        s = self.settings
-        training, held_out = data.split(s.validation, s.seed)
-        starts = in_parallel(partial(self._start, training), range(s.seed, s.seed + s.members))
-        run = self.phases.run
-        found = run("transitions", stack(starts), joint_loss, training.pairs.read, held_out.pairs.read)
-        found = run("initial", found, start_loss, training.starts.read, held_out.starts.read, steps=s.initial_steps)
-        if s.objective == "beliefs":
-            found = run(
-                "filter", found, filter_loss, training.paths.batch(), held_out.paths.batch(), batch_size=_TOGETHER
-            )
-        shift = float(np.sum(np.log(np.asarray(scale.std))) + np.sum(np.log(np.asarray(scale_o.std))))
-        score = float(np.mean(-evaluate(filter_loss, found, held_out.paths.batch()))) - shift
-        history = History(tuple(self.phases.done), dict(s.chosen) | self.chosen, Scores(filtered=score))
-        return self._finish(found, scale, scale_o, history)
+    def __init__(self, sensed: Sensing, settings: Settings, phases: Phases):
+        del phases
+        self.settings, self.sensed = settings, sensed
+        self.chosen = settings.chosen | sensed.chosen
+        self._training, self._held_out = sensed.data.split(settings.validation, settings.seed)
 
-    def _start(self, training: Dataset, seed: int) -> SensedParameters:
+    def phases(self) -> list[Phase]:
+        """Transitions with readings, p_0, and filters where beliefs are asked for."""
+        training, held_out, steps = self._training, self._held_out, {"steps": self.settings.initial_steps}
+        found = [
+            Phase("transitions", joint_loss, training.pairs.read, held_out.pairs.read),
+            Phase("initial", start_loss, training.starts.read, held_out.starts.read, steps),
+        ]
+        if self.settings.objective != "beliefs":
+            return found
+        last = Phase("filter", filter_loss, training.paths.batch(), held_out.paths.batch(), {"batch_size": TOGETHER})
+        return [*found, last]
+
+    def scores(self, parameters: Any) -> dict[str, float]:
+        """Of states and readings given the readings before."""
+        shift = sum(float(np.sum(np.log(np.asarray(s.std)))) for s in (self.sensed.scale, self.sensed.scale_o))
+        loss = evaluate(filter_loss, parameters, self._held_out.paths.batch())
+        return {"filtered": float(np.mean(-loss)) - shift}
+
+    def realise(self, parameters: SensedParameters, history: History) -> MarkovProcess:
+        """In data space."""
+        transition, start, sensor = _realise(parameters)
+        transition = Transition(transition.phi, transition.psi, transition.coupling, self.sensed.scale)
+        sensor = LearnedSensor(sensor.zeta, self.sensed.scale_o, background=sensor.background)
+        return MarkovProcess(transition, start, sensor=sensor, history=history)
+
+    def start(self, seed: int) -> SensedParameters:
+        """From mixtures of states and of readings, and how often their components go together."""
         s, rng = self.settings, np.random.default_rng(seed)
+        assert s.sensor_size is not None
+        training = self._training
         y, y_next, weight, o = training.pairs.read
-        rows = rng.permutation(np.flatnonzero(~np.isnan(o).any(axis=1)))[:_ROWS]
-        mixture = fit_mixture(o[rows], self.functions, False, seed)
+        rows = rng.permutation(np.flatnonzero(~np.isnan(o).any(axis=1)))[:ROWS]
+        mixture = fit_mixture(o[rows], s.sensor_size, False, seed)
         zeta = local(mixture.means, mixture.covariances, 2)
         shares = mixture.responsibilities(o[rows])
         wanted = wanted_start(s.basis, "kraus", s.size, rank=s.rank, background=s.background, seed=seed)
@@ -159,7 +174,7 @@ class SensedRun:
         signs = rng.choice([-1.0, 1.0], size=(len(K), 1, 1, s.rank))
         K = K * signs * np.sqrt(shares.mean(axis=0))[:, None, None, None]
         first, _, o_first = training.starts.read
-        basis, F = start_initial(first[:_ROWS], wanted._replace(size=min(s.size, _STARTS)))
+        basis, F = start_initial(first[:ROWS], wanted._replace(size=min(s.size, STARTS)))
         known = ~np.isnan(o_first).any(axis=1)
         weights = mixture.responsibilities(o_first[known]).mean(axis=0) if known.any() else shares.mean(axis=0)
         F = np.asarray(F)[None] * np.sqrt(weights)[:, None, None] * rng.choice([-1.0, 1.0], (len(K), 1, F.shape[1]))
@@ -170,16 +185,8 @@ class SensedRun:
         process = Parameters(phi, psi, coupling, basis, jnp.asarray(F.reshape(len(F), -1)))
         return SensedParameters(process, zeta)
 
-    def _finish(
-        self, stacked: SensedParameters, scale: Standardize, scale_o: Standardize, history: History
-    ) -> MarkovProcess | Ensemble:
-        make, found = eqx.filter_jit(realise_sensed), []
-        for member in unstack(stacked, self.settings.members):
-            transition, start, sensor = make(member)
-            transition = Transition(transition.phi, transition.psi, transition.coupling, scale)
-            sensor = LearnedSensor(sensor.zeta, scale_o, background=sensor.background)
-            found.append(MarkovProcess(transition, start, sensor=sensor, history=history))
-        return found[0] if len(found) == 1 else Ensemble(found, history=history)
+
+_realise = eqx.filter_jit(realise_sensed)
 
 
 def _to_orthonormal(zeta: Basis, background: float) -> np.ndarray:

@@ -80,11 +80,10 @@ class Surrogate(eqx.Module):
 
     def __init__(self, data: Dataset):
         self.input_scale = None
-        u = data.pairs.u
-        if u is not None:
-            spread = np.std(u, axis=0)
-            self.input_scale = jnp.asarray(u.mean(axis=0)), jnp.asarray(np.where(spread > 0, spread, 1.0))
-        y_next, context = data.pairs.x_next, _with_one(np.asarray(self.context(data.pairs.x, u)))
+        if data.pairs.u is not None:
+            spread = np.std(data.pairs.u, axis=0)
+            self.input_scale = jnp.asarray(data.pairs.u.mean(axis=0)), jnp.asarray(np.where(spread > 0, spread, 1.0))
+        y_next, context = data.pairs.x_next, _with_one(np.asarray(self.context(data.pairs.x, data.pairs.u)))
         linear = np.linalg.lstsq(context, y_next, rcond=None)[0]
         spread = np.std(y_next - context @ linear, axis=0)
         self.linear = jnp.asarray(linear)
@@ -181,13 +180,14 @@ def gaussian_score(fitted: Dataset, scored: Dataset) -> float:
     held-out states as well as the real training ones do are good enough to learn from.
     """
     total = weight = 0.0
-    for k in range(1, min(fitted.horizon, scored.horizon) + 1):
-        (x, a), (x_new, b) = ((paths.states[:, k], paths.present[:, k]) for paths in (fitted.paths, scored.paths))
+    steps = min(fitted.paths.present.shape[1], scored.paths.present.shape[1])
+    for k in range(1, steps):
+        a, b = fitted.paths.present[:, k], scored.paths.present[:, k]
         if b.sum() == 0 or (a > 0).sum() < 2 * (fitted.dim + 1):
             continue
-        mean = np.average(x, axis=0, weights=a)
-        covariance = np.atleast_2d(np.cov(x.T, aweights=a))
-        away = x_new - mean
+        mean = np.average(fitted.paths.states[:, k], axis=0, weights=a)
+        covariance = np.atleast_2d(np.cov(fitted.paths.states[:, k].T, aweights=a))
+        away = scored.paths.states[:, k] - mean
         _, log_det = np.linalg.slogdet(2.0 * np.pi * covariance)
         squared = np.sum(away * np.linalg.solve(covariance, away.T).T, axis=1)
         total += float(np.sum(b * -0.5 * (squared + log_det)))
