@@ -16,6 +16,7 @@ from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.known import KnownState
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.spaces.transforms import Transform
 
 # A belief that has entered: its integrals against what the transition looks at (gates, products of functions), times
 # exp(log_scale). Each form has a class of its own, with `log_scale`, of mass one where it was entered under a reading.
@@ -45,6 +46,9 @@ class AbstractTransition(eqx.Module):
     """
 
     compiled: ClassVar[bool] = False
+
+    # From data to model space.
+    transform: eqx.AbstractVar[Transform]
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -130,8 +134,8 @@ class AbstractTransition(eqx.Module):
         """The belief with these numbers."""
 
     @abstractmethod
-    def total(self, message: Message) -> Float[Array, ""]:
-        """The mass of a message without its scale."""
+    def worth(self, message: Message, backward: Any) -> Float[Array, ""]:
+        """What lies behind a message is worth to it, without its scale."""
 
     @abstractmethod
     def box(self, lower: ArrayLike, upper: ArrayLike) -> Any:
@@ -191,6 +195,10 @@ class AbstractTransition(eqx.Module):
             raise ValueError(f"Expected an initial belief over {self.dim} coordinates, got {belief.dim}.")
         belief.require_of(self)
         return belief
+
+    def total(self, message: Message) -> Float[Array, ""]:
+        """The mass of a message without its scale."""
+        return self.worth(message, self.nothing_after())
 
     def enter(self, belief: Belief, reading: Any = None) -> Message:
         """The message of a start; under a reading, of what it leaves, of mass one times exp(log_scale)."""

@@ -193,9 +193,9 @@ class ProductBelief(DensityBelief):
         h, lower, upper = found
         return ProductBelief(g=self.g, h=h, transform=self.transform, lower=lower, upper=upper)
 
-    def facing(self, transition: Any, backward: Array) -> ProductBelief:
+    def facing(self, transition: Any, backward: Array) -> tuple[float, ProductBelief]:
         """h B in the place of h g."""
-        return eqx.tree_at(lambda b: b.g, self, _form_over_phi(transition, backward))
+        return 0.0, eqx.tree_at(lambda b: b.g, self, _form_over_phi(transition, backward))
 
     def normalised(self) -> tuple[Float[Array, ""], ProductBelief]:
         """By the scale of h."""
