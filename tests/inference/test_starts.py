@@ -9,7 +9,7 @@ import pytest
 
 import oracles
 import sosmarkov as sm
-from tables import make_process
+from tables import EXHAUSTIVE, make_process
 
 CUTS = (-14.0, -1.5, -0.8, 0.6, 1.1, 14.0)
 PARTS = [oracles.gauss_legendre(a, b, 8, 14) for a, b in zip(CUTS[:-1], CUTS[1:], strict=True)]
@@ -82,7 +82,11 @@ def starts(process):
     }
 
 
-@pytest.fixture(scope="module", params=["own", "belief", "box", "form", "state", "mixture", "mixture of a mixture"])
+# The last has the others in it.
+ALL = ["own", "belief", "box", "mixture"] * EXHAUSTIVE + ["form", "state", "mixture of a mixture"]
+
+
+@pytest.fixture(scope="module", params=ALL)
 def start(request, process):
     return starts(process)[request.param]
 

@@ -13,6 +13,7 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.known import KnownState
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
@@ -35,11 +36,11 @@ class AbstractTransition(eqx.Module):
     and a reading o of x_k puts its likelihood l(o | .) under the integral. A form states
 
     - `dim`, `features` (how inputs act, None where there are none), `at` (the transition under one input);
-    - the step: `enter_state`, `message`, `mixed`, `push`, its adjoint `pull` and `nothing_after`; `belief`;
+    - the step: `enter_state`, `message`, `mixed`, `push`, its adjoint `pull`, `nothing_after` and `worth`; `belief`;
     - `box` and `window` (the same integrals over a box) and `reader` (under the readings of a sensor);
     - `log_prob`, `mass`, `sample` of the conditional density itself;
     - the map as a whole: `step_matrix`, `mass_vector`, `distance`, `coordinate`;
-    - of itself: `parameter_count`, `summary`, `sizes`, `normalisation`.
+    - of itself: `parameter_count`, `summary`, `sizes`, `normalisation`, `examine`.
 
     Everything below "what follows" is written over these; a form overrides what it does faster. Recursions are loops in
     Python, unless `compiled` says that all arrays are JAX's: then they are compiled scans.
@@ -170,6 +171,10 @@ class AbstractTransition(eqx.Module):
     @abstractmethod
     def coordinate(self, coordinate: int) -> Any:
         """A window whose messages are of x_c p(x) in the place of p(x)."""
+
+    @abstractmethod
+    def examine(self, initial: Belief) -> CheckReport:
+        """How exactly it is normalised, and how well it is conditioned."""
 
     # --- what follows -----------------------------------------------------------------------------
 

@@ -195,11 +195,13 @@ class ProductBelief(DensityBelief):
 
     def facing(self, transition: Any, backward: Array) -> tuple[float, ProductBelief]:
         """h B in the place of h g."""
-        return 0.0, eqx.tree_at(lambda b: b.g, self, _form_over_phi(transition, backward))
+        return 0.0, eqx.tree_at(lambda b: b.g, self, transition.behind(backward))
 
+    @eqx.filter_jit
     def normalised(self) -> tuple[Float[Array, ""], ProductBelief]:
         """By the scale of h."""
-        return _normalised(self)
+        log_mass = integrals.log_mass(self.expansion())
+        return log_mass, eqx.tree_at(lambda b: b.h, self, self.h.shifted(-log_mass))
 
     def expansion(self) -> Expansion:
         """Outer product of the coefficients of g and h."""
@@ -346,17 +348,6 @@ class MarginalBelief(DensityBelief):
 def _values(basis: Basis, terms: Terms, y: Array):
     log_abs, sign = basis.log_abs(terms.theta, y)
     return Signed(log_abs + terms.log_scale, sign).scaled()
-
-
-@eqx.filter_jit
-def _normalised(belief: ProductBelief) -> tuple[Float[Array, ""], ProductBelief]:
-    log_mass = integrals.log_mass(belief.expansion())
-    return log_mass, eqx.tree_at(lambda b: b.h, belief, belief.h.shifted(-log_mass))
-
-
-@eqx.filter_jit
-def _form_over_phi(transition: Any, coefficients: Array) -> Form:
-    return transition.form(transition.phi, coefficients)
 
 
 @eqx.filter_jit

@@ -17,6 +17,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.transition import AbstractTransition
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
@@ -24,6 +25,7 @@ from sosmarkov.core.numerics import pair_indices, unpack, unpack_coefficients
 from sosmarkov.factor.bases import Basis, require_compatible
 from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.boxes import Box, Window
+from sosmarkov.factor.examine import examine
 from sosmarkov.factor.forms import Form, LinearForm, SquaredForm, overlap_table, product_mass
 from sosmarkov.factor.likelihood import Message
 from sosmarkov.factor.readings import KnownReader
@@ -132,6 +134,11 @@ class FactorTransition(AbstractTransition):
         """Coefficients over phi's terms of int f(x, x') (.)(x') dx'."""
         return self.at(u).kernel.pull(backward)
 
+    @eqx.filter_jit
+    def behind(self, backward: Float[Array, " p"]) -> Form:
+        """What lies behind a state, B, as a form over phi."""
+        return self.form(self.phi, backward)
+
     def nothing_after(self) -> Float[Array, " p"]:
         """Those of g."""
         return self.g.coefficients
@@ -181,6 +188,10 @@ class FactorTransition(AbstractTransition):
         for e in reached:
             total = total + matrix[coordinate, e] * self.phi.power_table(left, right, e, inner)
         return Window(self, total, ())
+
+    def examine(self, initial: Belief) -> CheckReport:
+        """By the spectrum of the kernel, not by a sample of states."""
+        return examine(self, initial)
 
     # --- the map as a whole -----------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.mixture import EnsembleBelief, draw_parts
 from sosmarkov.contracts.model import Model
 from sosmarkov.contracts.reader import Sensor, Updated
@@ -26,7 +27,6 @@ from sosmarkov.inference.beliefs import MixedBeliefs
 from sosmarkov.inference.filter import FilterResult
 from sosmarkov.inference.smooth import SmoothResult
 from sosmarkov.inference.trajectories import ChapmanKolmogorov
-from sosmarkov.process.check import CheckReport
 from sosmarkov.process.process import MarkovProcess, Start
 
 

@@ -12,6 +12,7 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.model import Model
 from sosmarkov.contracts.reader import Reader, Sensor, Updated, one_reading, readings_in_rows
 from sosmarkov.contracts.transition import AbstractTransition, one_input
@@ -26,7 +27,6 @@ from sosmarkov.inference import trajectories as trajectories_
 from sosmarkov.inference.beliefs import Beliefs
 from sosmarkov.inference.filter import FilterResult, filter_observations
 from sosmarkov.inference.smooth import SmoothResult, smooth_observations
-from sosmarkov.process.check import CheckReport, examine
 from sosmarkov.spaces.transforms import Transform
 
 # Where beliefs start: a belief of the process, a mixture of such, a form h_0, or a known state.
@@ -75,7 +75,7 @@ class MarkovProcess(Model):
     @property
     def transform(self) -> Transform:
         """From data to model space."""
-        return self.transition.transform  # type: ignore[attr-defined]
+        return self.transition.transform
 
     def under(self, u: ArrayLike) -> MarkovProcess:
         """The process under one input that stays, shape (e,): an ordinary one, with a long run of its own."""
@@ -333,7 +333,7 @@ class MarkovProcess(Model):
 
     def check(self) -> CheckReport:
         """How exactly the process is normalised, and how well it is conditioned."""
-        return examine(self.transition.steady, self.initial)  # type: ignore[arg-type]
+        return self.transition.steady.examine(self.initial)
 
     def _to_read(
         self, observations: ArrayLike, sensor: Sensor | None, initial: Start | None, inputs: ArrayLike | None
