@@ -45,7 +45,7 @@ INSIDE = {
         "stream",
         "gather",
     ],
-    "contracts": ["entering", "belief", "known", "mixture", "transition", "reader"],
+    "contracts": ["entering", "belief", "check", "known", "mixture", "transition", "reader", "model"],
     "factor": [
         "bases",
         "forms",
@@ -61,6 +61,7 @@ INSIDE = {
         "boxes",
         "weigh",
         "readings",
+        "examine",
         "step",
         "transition",
         "driven",

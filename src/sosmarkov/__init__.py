@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from sosmarkov.adapters.episodes import episodes
     from sosmarkov.contracts.belief import Belief, Estimate, EstimateWarning
+    from sosmarkov.contracts.check import CheckReport
     from sosmarkov.contracts.known import KnownState
     from sosmarkov.contracts.mixture import MixtureBelief
     from sosmarkov.core.saving import save
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
         plot_stationary,
         plot_training,
     )
-    from sosmarkov.process.check import CheckReport
     from sosmarkov.process.ensemble import Ensemble
     from sosmarkov.process.process import MarkovProcess
     from sosmarkov.sensors import (
@@ -88,7 +88,7 @@ _ROOMS = {
     "contracts.known": ("KnownState",),
     "contracts.mixture": ("MixtureBelief",),
     "factor.couplings": ("Bumps", "Coupling", "Driven", "Features", "Kraus", "Linear", "Network", "Paired", "Phases"),
-    "process.check": ("CheckReport",),
+    "contracts.check": ("CheckReport",),
     "factor.driven": ("DrivenTransition",),
     "process.ensemble": ("Ensemble",),
     "estimator": ("MarkovEstimator",),

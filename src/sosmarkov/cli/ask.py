@@ -12,6 +12,7 @@ import sosmarkov as sm
 from sosmarkov.cli import files, models
 from sosmarkov.cli.options import UsageError, box, shares, state
 from sosmarkov.cli.output import facts, remark, say, say_json
+from sosmarkov.contracts.model import Model
 
 
 def info(options: Namespace) -> None:
@@ -30,8 +31,8 @@ def info(options: Namespace) -> None:
         say("\n".join(f"  {line}" for line in str(process.history).splitlines()))
 
 
-def _described(process: sm.MarkovProcess | sm.Ensemble) -> dict[str, Any]:
-    one = process[0] if isinstance(process, sm.Ensemble) else process
+def _described(process: Model) -> dict[str, Any]:
+    one = process.members[0]
     transition: Any = one.transition
     found: dict[str, Any] = {
         "coordinates": list(process.columns),
@@ -40,11 +41,11 @@ def _described(process: sm.MarkovProcess | sm.Ensemble) -> dict[str, Any]:
         "transform": type(one.transform).__name__,
         "parameters": process.parameter_count,
     }
-    if isinstance(process, sm.Ensemble):
-        found["members"] = len(process)
-    elif transition.features is not None:
-        period = transition.features.period
-        found |= {"inputs": models.input_dim(process)} if period is None else {"period": period}
+    if len(process.members) > 1:
+        found["members"] = len(process.members)
+    if process.features is not None:
+        period = process.features.period
+        found |= {"inputs": process.input_dim} if period is None else {"period": period}
     if one.sensor is not None:
         found["sensor"] = one.sensor_origin
     mean, covariance = np.asarray(process.initial.mean()), np.asarray(process.initial.covariance())
@@ -62,17 +63,16 @@ def _described(process: sm.MarkovProcess | sm.Ensemble) -> dict[str, Any]:
     return found
 
 
-def _checked(process: sm.MarkovProcess | sm.Ensemble) -> dict[str, Any]:
+def _checked(process: Model) -> dict[str, Any]:
     """How exact it is, and its long run."""
-    one = models.single(process, "check")
-    report = one.check()
-    stationary = one.stationary()
+    report = process.check()
+    stationary = process.stationary()
     return {
         "normalisation_error": report.normalisation_error,
         "initial_mass_error": report.initial_mass_error,
         "check": "fine" if report.ok else "NOT fine",
-        "relaxation_times": [float(f"{value:.4g}") for value in one.timescales(3)],
-        "long_run_mean": dict(zip(one.columns, np.asarray(stationary.mean()).tolist(), strict=True)),
+        "relaxation_times": [float(f"{value:.4g}") for value in process.timescales(3)],
+        "long_run_mean": dict(zip(process.columns, np.asarray(stationary.mean()).tolist(), strict=True)),
     }
 
 
@@ -90,16 +90,10 @@ def propagate(options: Namespace) -> None:
     process = models.load(options.model)
     start = state(options.start, process.columns)
     given = models.inputs(process, options.inputs, options.steps)
-    beliefs = _propagated(process, options.steps, start, given)
+    beliefs = process.propagate(options.steps, initial=start, inputs=given)
     found = models.summarise(beliefs, wanted)
     rows = models.table(found, process.columns, wanted, {"step": np.arange(len(found.mean))})
     models.deliver(rows, options.output, options.json, {"model": str(options.model), "steps": options.steps})
-
-
-def _propagated(process: Any, steps: int, start: list[float] | None, given: np.ndarray | None) -> Any:
-    # An ensemble takes no inputs.
-    more = {} if given is None else {"inputs": given}
-    return process.propagate(steps, initial=start, **more)
 
 
 def probability(options: Namespace) -> None:
@@ -122,15 +116,14 @@ def probability(options: Namespace) -> None:
     say(f"{value:.12g}")
 
 
-def _probability(process: Any, options: Namespace, lower: Any, upper: Any, start: Any, given: Any) -> float:
+def _probability(process: Model, options: Namespace, lower: Any, upper: Any, start: Any, given: Any) -> float:
     if not (options.stay or options.reach):
         if given is None:
             belief = process.belief_at(options.step, initial=start)
         else:
-            belief = _propagated(process, options.step, start, given)[options.step]
+            belief = process.propagate(options.step, initial=start, inputs=given)[options.step]
         return float(belief.probability(lower, upper))
-    one = models.single(process, "ask for --stay and --reach")
-    ask = one.stay_probability if options.stay else one.reach_probability
+    ask = process.stay_probability if options.stay else process.reach_probability
     return float(ask(lower, upper, options.step, initial=start, inputs=given)[-1])
 
 

@@ -14,6 +14,7 @@ import sosmarkov as sm
 from sosmarkov.cli import options as words
 from sosmarkov.cli.options import UsageError
 from sosmarkov.cli.output import aligned, remark, say, say_json
+from sosmarkov.contracts.model import Model
 from sosmarkov.data import tables
 from sosmarkov.plots.numbers import quantiles
 
@@ -35,32 +36,19 @@ class Summary(NamedTuple):
     quantiles: np.ndarray
 
 
-def load(path: Path) -> sm.MarkovProcess | sm.Ensemble:
+def load(path: Path) -> Model:
     """The process in a model file."""
     if path.suffix.lower() in tables.READABLE:
         raise UsageError(f"Expected a model file, which `sosmarkov fit` writes, got the data file {path.name}.")
     found = sm.load(path)
-    if not isinstance(found, (sm.MarkovProcess, sm.Ensemble)):
+    if not isinstance(found, Model):
         raise ValueError(f"Expected a process or an ensemble in {path.name}, got a {type(found).__name__}.")
     return found
 
 
-def single(process: sm.MarkovProcess | sm.Ensemble, what: str) -> sm.MarkovProcess:
-    """A process that is no ensemble."""
-    if isinstance(process, sm.Ensemble):
-        raise ValueError(f"Expected a single process to {what}, got an ensemble. Fit one without --set members.")
-    return process
-
-
-def input_dim(process: sm.MarkovProcess | sm.Ensemble) -> int:
-    """How many numbers an input has; zero where the process takes none."""
-    features = None if isinstance(process, sm.Ensemble) else process.transition.features
-    return 0 if features is None or features.period is not None else features.dim
-
-
-def inputs(process: sm.MarkovProcess | sm.Ensemble, text: str | None, steps: int) -> np.ndarray | None:
+def inputs(process: Model, text: str | None, steps: int) -> np.ndarray | None:
     """Inputs of so many steps: one that stays, `0.5` or `0.5,1`, or the first rows of a file."""
-    dim = input_dim(process)
+    dim = process.input_dim
     if text is None or dim == 0:
         if (text is None) != (dim == 0):
             wanted = f"--inputs with {dim} numbers, or a file of them" if dim else "no --inputs for this model"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,9 @@ def run(options: Namespace) -> None:
     """Filter or smooth every series of a file, and write one table."""
     files.check_writable(options.output)
     wanted = shares(options.quantiles)
-    process = models.single(models.load(options.model), "filter")
+    process = models.load(options.model)
     known, columns = _sensor(process, options)
-    dim = models.input_dim(process)
+    dim = process.input_dim
     given = names(options.inputs, "--inputs")
     if dim != len(given or ()):
         raise UsageError(f"Expected {dim} columns of --inputs for this model, got {len(given or ())}.")
@@ -40,7 +41,7 @@ def run(options: Namespace) -> None:
     models.deliver(table, options.output, options.json, more | {"log_evidence": evidence})
 
 
-def _sensor(process: sm.MarkovProcess, options: Namespace) -> tuple[sm.GaussianSensor | None, list[str] | None]:
+def _sensor(process: Any, options: Namespace) -> tuple[sm.GaussianSensor | None, list[str] | None]:
     """The sensor and the columns it reads; no sensor where the process has its own."""
     if options.sensor is None:
         if process.sensor is None:

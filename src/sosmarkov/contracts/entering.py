@@ -51,10 +51,10 @@ class Entering(eqx.Module):
         del found
         return self
 
-    def facing(self, transition: Any, backward: Array) -> Any:
-        """The belief times what all later readings are worth to a state, not normalised."""
+    def facing(self, transition: Any, backward: Array) -> tuple[Array | float, Any]:
+        """The belief times what all later readings are worth to a state: a logarithm, and a belief of any mass."""
         del backward
-        return self.require_of(transition)
+        return 0.0, self.require_of(transition)
 
     def normalised(self) -> tuple[Float[Array, ""], Any]:
         """The log of the mass, and the belief divided by it."""

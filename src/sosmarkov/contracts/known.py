@@ -47,10 +47,9 @@ class KnownState(Belief):
         del skipped
         return [(likelihoods.log_prob(observation, self.state), None)]
 
-    def facing(self, transition: Any, backward: Array) -> KnownState:
-        """The state: nothing is left to learn."""
-        del transition, backward
-        return self
+    def facing(self, transition: Any, backward: Array) -> tuple[Array, KnownState]:
+        """The state, which is worth what it is: nothing is left to learn."""
+        return jnp.log(transition.worth(transition.enter_state(self.state), backward)), self
 
     def log_seen(self, x: ArrayLike) -> Float[Array, ...]:
         """Zero at the state, -inf elsewhere."""

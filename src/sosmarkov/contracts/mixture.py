@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,9 +69,12 @@ class MixtureBelief(Belief):
             for log_share, part in member.parts()
         ]
 
-    def facing(self, transition: Any, backward: Array) -> MixtureBelief:
-        """Each of the members."""
-        return eqx.tree_at(lambda b: b.members, self, tuple(m.facing(transition, backward) for m in self.members))
+    def facing(self, transition: Any, backward: Array) -> tuple[Array, MixtureBelief]:
+        """Each of the members, weighed by what it is worth."""
+        worth, members = zip(*(member.facing(transition, backward) for member in self.members), strict=True)
+        log_weights = jnp.log(self.weights) + jnp.stack([jnp.asarray(one) for one in worth])
+        total = jax.nn.logsumexp(log_weights)
+        return total, MixtureBelief(members, jnp.exp(log_weights - total))
 
     def normalised(self) -> tuple[Float[Array, ""], MixtureBelief]:
         """The members normalised, and weighed by the masses they had."""
@@ -149,13 +151,23 @@ class MixtureBelief(Belief):
     def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
         """Independent exact draws: how many come from each member is drawn too."""
         shape = checks.shape(shape)
-        choose, mix, *keys = jax.random.split(key, len(self.members) + 2)
-        total = int(np.prod(shape))
-        chosen = jax.random.choice(choose, len(self.members), (total,), p=self.weights)
-        counts = np.bincount(np.asarray(chosen), minlength=len(self.members))
-        drawn = [
-            member.sample(one, int(count))
-            for member, one, count in zip(self.members, keys, counts, strict=True)
-            if count > 0
-        ]
-        return jax.random.permutation(mix, jnp.concatenate(drawn)).reshape(*shape, self.dim)
+        draws = [member.sample for member in self.members]
+        return draw_parts(key, self.weights, int(np.prod(shape)), draws).reshape(*shape, self.dim)
+
+
+class EnsembleBelief(MixtureBelief):
+    """What an ensemble believes: a mixture of one belief for each of its members, in their order."""
+
+    def __init__(self, members: Sequence[Belief], weights: ArrayLike | None = None):
+        super().__init__(members, weights)
+
+
+def draw_parts(
+    key: PRNGKeyArray, weights: Float[Array, " m"], count: int, draws: Sequence[Callable[[Any, int], Array]]
+) -> Float[Array, "n ..."]:
+    """Draws of a mixture, in random order: how many come from each part is drawn too."""
+    choose, mix, *keys = jax.random.split(key, len(draws) + 2)
+    chosen = jax.random.choice(choose, len(draws), (count,), p=weights)
+    counts = np.bincount(np.asarray(chosen), minlength=len(draws))
+    found = [draw(one, int(n)) for draw, one, n in zip(draws, keys, counts, strict=True) if n > 0]
+    return jax.random.permutation(mix, jnp.concatenate(found))

@@ -13,9 +13,11 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.known import KnownState
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.spaces.transforms import Transform
 
 # A belief that has entered: its integrals against what the transition looks at (gates, products of functions), times
 # exp(log_scale). Each form has a class of its own, with `log_scale`, of mass one where it was entered under a reading.
@@ -34,17 +36,20 @@ class AbstractTransition(eqx.Module):
     and a reading o of x_k puts its likelihood l(o | .) under the integral. A form states
 
     - `dim`, `features` (how inputs act, None where there are none), `at` (the transition under one input);
-    - the step: `enter_state`, `message`, `mixed`, `push`, its adjoint `pull` and `nothing_after`; `belief`;
+    - the step: `enter_state`, `message`, `mixed`, `push`, its adjoint `pull`, `nothing_after` and `worth`; `belief`;
     - `box` and `window` (the same integrals over a box) and `reader` (under the readings of a sensor);
     - `log_prob`, `mass`, `sample` of the conditional density itself;
     - the map as a whole: `step_matrix`, `mass_vector`, `distance`, `coordinate`;
-    - of itself: `parameter_count`, `summary`, `sizes`, `normalisation`.
+    - of itself: `parameter_count`, `summary`, `sizes`, `normalisation`, `examine`.
 
     Everything below "what follows" is written over these; a form overrides what it does faster. Recursions are loops in
     Python, unless `compiled` says that all arrays are JAX's: then they are compiled scans.
     """
 
     compiled: ClassVar[bool] = False
+
+    # From data to model space.
+    transform: eqx.AbstractVar[Transform]
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -130,8 +135,8 @@ class AbstractTransition(eqx.Module):
         """The belief with these numbers."""
 
     @abstractmethod
-    def total(self, message: Message) -> Float[Array, ""]:
-        """The mass of a message without its scale."""
+    def worth(self, message: Message, backward: Any) -> Float[Array, ""]:
+        """What lies behind a message is worth to it, without its scale."""
 
     @abstractmethod
     def box(self, lower: ArrayLike, upper: ArrayLike) -> Any:
@@ -167,6 +172,10 @@ class AbstractTransition(eqx.Module):
     def coordinate(self, coordinate: int) -> Any:
         """A window whose messages are of x_c p(x) in the place of p(x)."""
 
+    @abstractmethod
+    def examine(self, initial: Belief) -> CheckReport:
+        """How exactly it is normalised, and how well it is conditioned."""
+
     # --- what follows -----------------------------------------------------------------------------
 
     @property
@@ -191,6 +200,10 @@ class AbstractTransition(eqx.Module):
             raise ValueError(f"Expected an initial belief over {self.dim} coordinates, got {belief.dim}.")
         belief.require_of(self)
         return belief
+
+    def total(self, message: Message) -> Float[Array, ""]:
+        """The mass of a message without its scale."""
+        return self.worth(message, self.nothing_after())
 
     def enter(self, belief: Belief, reading: Any = None) -> Message:
         """The message of a start; under a reading, of what it leaves, of mass one times exp(log_scale)."""

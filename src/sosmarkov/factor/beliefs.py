@@ -176,9 +176,7 @@ class ProductBelief(DensityBelief):
     def require_of(self, transition: Any) -> None:
         """The factor g must be the transition's own, or it does not divide out."""
         if not same(self.g, transition.g):
-            raise ValueError(
-                "Expected a belief of this process (its factor g divides out), got one of another process."
-            )
+            raise ValueError("Expected a belief of this process (its factor g divides out), got another process's.")
 
     def enter(self, transition: Any, reading: Any = None) -> Any:
         """Integrals of h."""
@@ -193,13 +191,15 @@ class ProductBelief(DensityBelief):
         h, lower, upper = found
         return ProductBelief(g=self.g, h=h, transform=self.transform, lower=lower, upper=upper)
 
-    def facing(self, transition: Any, backward: Array) -> ProductBelief:
+    def facing(self, transition: Any, backward: Array) -> tuple[float, ProductBelief]:
         """h B in the place of h g."""
-        return eqx.tree_at(lambda b: b.g, self, _form_over_phi(transition, backward))
+        return 0.0, eqx.tree_at(lambda b: b.g, self, transition.behind(backward))
 
+    @eqx.filter_jit
     def normalised(self) -> tuple[Float[Array, ""], ProductBelief]:
         """By the scale of h."""
-        return _normalised(self)
+        log_mass = integrals.log_mass(self.expansion())
+        return log_mass, eqx.tree_at(lambda b: b.h, self, self.h.shifted(-log_mass))
 
     def expansion(self) -> Expansion:
         """Outer product of the coefficients of g and h."""
@@ -346,17 +346,6 @@ class MarginalBelief(DensityBelief):
 def _values(basis: Basis, terms: Terms, y: Array):
     log_abs, sign = basis.log_abs(terms.theta, y)
     return Signed(log_abs + terms.log_scale, sign).scaled()
-
-
-@eqx.filter_jit
-def _normalised(belief: ProductBelief) -> tuple[Float[Array, ""], ProductBelief]:
-    log_mass = integrals.log_mass(belief.expansion())
-    return log_mass, eqx.tree_at(lambda b: b.h, belief, belief.h.shifted(-log_mass))
-
-
-@eqx.filter_jit
-def _form_over_phi(transition: Any, coefficients: Array) -> Form:
-    return transition.form(transition.phi, coefficients)
 
 
 @eqx.filter_jit

@@ -111,7 +111,7 @@ class KnownReader(Reader):
     def posterior(self, belief: Belief, observation: Array | None, backward: Array | None = None) -> Belief:
         """Bayes' rule, with what follows in the place of g: of mass one where no reading is."""
         if backward is not None:
-            belief = belief.facing(self.transition, backward)
+            _, belief = belief.facing(self.transition, backward)
             if len(belief.parts()) > 1:
                 # What follows weighs the members anew.
                 _, belief = belief.normalised()

@@ -17,13 +17,15 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.transition import AbstractTransition
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.numerics import pack, unpack, unpack_coefficients
+from sosmarkov.core.numerics import pair_indices, unpack, unpack_coefficients
 from sosmarkov.factor.bases import Basis, require_compatible
 from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.boxes import Box, Window
+from sosmarkov.factor.examine import examine
 from sosmarkov.factor.forms import Form, LinearForm, SquaredForm, overlap_table, product_mass
 from sosmarkov.factor.likelihood import Message
 from sosmarkov.factor.readings import KnownReader
@@ -94,7 +96,8 @@ class FactorTransition(AbstractTransition):
         """Phi phi^T / g, or phi / g, at the state."""
         y, _ = self.transform.forward(state)
         values, _ = self.phi.evaluate(y).scaled()
-        P = values if self.g.order == 1 else pack(jnp.outer(values, values))
+        rows, columns = pair_indices(len(values))
+        P = values if self.g.order == 1 else values[rows] * values[columns]
         log_scale = jnp.zeros(()) if reading is None else reading.log_prob(state)
         return Message(P / (self.g.coefficients @ P), log_scale, y)
 
@@ -123,13 +126,18 @@ class FactorTransition(AbstractTransition):
         step = self.at(u)
         return step.kernel.push(message.P) if message.y is None else step.form_from(message.y).coefficients
 
-    def total(self, message: Message) -> Float[Array, ""]:
-        """Int g h l, without the scale."""
-        return self.g.coefficients @ message.P
+    def worth(self, message: Message, backward: Float[Array, " p"]) -> Float[Array, ""]:
+        """Int B h l, without the scale; B = g where nothing is behind."""
+        return backward @ message.P
 
     def pull(self, backward: Float[Array, " q"], u: Float[Array, " e"] | None = None) -> Float[Array, " p"]:
         """Coefficients over phi's terms of int f(x, x') (.)(x') dx'."""
         return self.at(u).kernel.pull(backward)
+
+    @eqx.filter_jit
+    def behind(self, backward: Float[Array, " p"]) -> Form:
+        """What lies behind a state, B, as a form over phi."""
+        return self.form(self.phi, backward)
 
     def nothing_after(self) -> Float[Array, " p"]:
         """Those of g."""
@@ -180,6 +188,10 @@ class FactorTransition(AbstractTransition):
         for e in reached:
             total = total + matrix[coordinate, e] * self.phi.power_table(left, right, e, inner)
         return Window(self, total, ())
+
+    def examine(self, initial: Belief) -> CheckReport:
+        """By the spectrum of the kernel, not by a sample of states."""
+        return examine(self, initial)
 
     # --- the map as a whole -----------------------------------------------------------------------
 

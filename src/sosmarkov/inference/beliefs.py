@@ -13,7 +13,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
-from sosmarkov.contracts.mixture import MixtureBelief
+from sosmarkov.contracts.mixture import EnsembleBelief, draw_parts
 from sosmarkov.contracts.reader import Reader
 from sosmarkov.contracts.transition import AbstractTransition, Numbers
 from sosmarkov.core import checks
@@ -129,7 +129,7 @@ class Posteriors(BeliefSequence):
 
 
 class MixedBeliefs(BeliefSequence):
-    """Mixtures of beliefs at each step, under weights that may change from one to the next."""
+    """What an ensemble believes at each step, under weights that may change from one to the next."""
 
     members: tuple[BeliefSequence, ...]
     weights: Float[Array, "t m"]
@@ -138,6 +138,11 @@ class MixedBeliefs(BeliefSequence):
         """As many as each of the members has."""
         return len(self.members[0])
 
-    def at(self, k: int | Array) -> MixtureBelief:
+    def at(self, k: int | Array) -> EnsembleBelief:
         """The mixture at one step."""
-        return MixtureBelief([member.at(k) for member in self.members], self.weights[k])
+        return EnsembleBelief([member.at(k) for member in self.members], self.weights[k])
+
+    def sample(self, key: Array, count: int) -> Float[Array, "n t d"]:
+        """Whole trajectories: each one member's own."""
+        draws = [member.sample for member in self.members]  # type: ignore[attr-defined]
+        return draw_parts(key, self.weights[-1], count, draws)

@@ -50,16 +50,6 @@ def spectrum(transition: AbstractTransition) -> np.ndarray:
     return values[np.argsort(-np.abs(values))]
 
 
-def timescales(transition: AbstractTransition, count: int) -> np.ndarray:
-    """-1 / log|lambda_i| for i = 2, ..., count + 1, in steps."""
-    values = spectrum(transition)[1 : count + 1]
-    if len(values) < count:
-        raise ValueError(f"Expected a count of at most {len(values)} for this process, got {count}.")
-    size = np.abs(values)
-    with np.errstate(divide="ignore"):
-        return np.where(size > 0, -1.0 / np.log(size), 0.0)
-
-
 def mixing_time(transition: AbstractTransition, start: Belief, tolerance: float) -> int:
     """The first k at which the belief is within a total-variation bound of the stationary one.
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.model import Model
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.process.ensemble import Ensemble
-from sosmarkov.process.process import MarkovProcess
 
 _STEPS = 10
 
@@ -21,14 +20,10 @@ def beliefs_from(source: Any, steps: int | None, inputs: ArrayLike | None) -> Se
         steps: How far to propagate; as far as the inputs go, or what was trained, or 10, where None.
         inputs: Of each step, for a process that takes them.
     """
-    if isinstance(source, (MarkovProcess, Ensemble)):
+    if isinstance(source, Model):
         if steps is None:
             trained = getattr(source.history, "chosen", {}).get("horizon", 0)
             steps = len(inputs) if inputs is not None else int(trained) or _STEPS
-        if inputs is None:
-            return source.propagate(steps)
-        if isinstance(source, Ensemble):
-            raise ValueError("Expected no inputs for an ensemble, got some. Draw its members one by one.")
         return source.propagate(steps, inputs=inputs)
     found = getattr(source, "beliefs", source)
     if not isinstance(found, Sequence) or not len(found) or not all(isinstance(found[k], Belief) for k in (0, -1)):

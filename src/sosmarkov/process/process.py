@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.check import CheckReport
+from sosmarkov.contracts.model import Model
 from sosmarkov.contracts.reader import Reader, Sensor, Updated, one_reading, readings_in_rows
 from sosmarkov.contracts.transition import AbstractTransition, one_input
 from sosmarkov.core import checks
@@ -26,7 +27,6 @@ from sosmarkov.inference import trajectories as trajectories_
 from sosmarkov.inference.beliefs import Beliefs
 from sosmarkov.inference.filter import FilterResult, filter_observations
 from sosmarkov.inference.smooth import SmoothResult, smooth_observations
-from sosmarkov.process.check import CheckReport, examine
 from sosmarkov.spaces.transforms import Transform
 
 # Where beliefs start: a belief of the process, a mixture of such, a form h_0, or a known state.
@@ -34,7 +34,7 @@ Start = Any
 
 
 @stored(make=lambda fields: MarkovProcess(**fields), check=require_history, model="process")
-class MarkovProcess(eqx.Module):
+class MarkovProcess(Model):
     """A Markov process in rational-factor form.
 
     Args:
@@ -68,19 +68,14 @@ class MarkovProcess(eqx.Module):
         self.columns = checks.columns(columns, self.dim)
 
     @property
-    def dim(self) -> int:
-        """Number of coordinates."""
-        return self.transition.dim
+    def members(self) -> tuple[MarkovProcess]:
+        """Itself: a process is no mixture."""
+        return (self,)
 
     @property
     def transform(self) -> Transform:
         """From data to model space."""
-        return self.transition.transform  # type: ignore[attr-defined]
-
-    @property
-    def parameter_count(self) -> int:
-        """Free numbers of the transition and of the initial belief."""
-        return self.transition.parameter_count + self.initial.parameter_count
+        return self.transition.transform
 
     def under(self, u: ArrayLike) -> MarkovProcess:
         """The process under one input that stays, shape (e,): an ordinary one, with a long run of its own."""
@@ -274,10 +269,6 @@ class MarkovProcess(eqx.Module):
         """Eigenvalues of the step, the largest first; the first is one, the others decay."""
         return stationary.spectrum(self.transition.steady)
 
-    def timescales(self, count: int) -> np.ndarray:
-        """Relaxation times in steps: -1 / log|lambda_i| of the largest eigenvalues after the first."""
-        return stationary.timescales(self.transition.steady, checks.count(count, "count", 1))
-
     def mixing_time(self, tolerance: float, *, initial: Start | None = None) -> int:
         """Steps after which the belief is within `tolerance` of the stationary one, in total variation.
 
@@ -311,19 +302,6 @@ class MarkovProcess(eqx.Module):
         inputs = self.transition.steps_of(inputs, steps)
         return safety.stay(self.transition, _start(self, initial), box, steps, inputs)
 
-    def exit_probability(
-        self,
-        lower: ArrayLike,
-        upper: ArrayLike,
-        steps: int,
-        *,
-        initial: Start | None = None,
-        inputs: ArrayLike | None = None,
-    ) -> Float[Array, " k"]:
-        """P(x_k is the first of x_1, x_2, ... outside the box) for k = 1, ..., steps: the first-exit time."""
-        stayed = self.stay_probability(lower, upper, steps, initial=initial, inputs=inputs)
-        return -jnp.diff(stayed, prepend=1.0)
-
     def reach_probability(
         self,
         lower: ArrayLike,
@@ -355,7 +333,7 @@ class MarkovProcess(eqx.Module):
 
     def check(self) -> CheckReport:
         """How exactly the process is normalised, and how well it is conditioned."""
-        return examine(self.transition.steady, self.initial)  # type: ignore[arg-type]
+        return self.transition.steady.examine(self.initial)
 
     def _to_read(
         self, observations: ArrayLike, sensor: Sensor | None, initial: Start | None, inputs: ArrayLike | None

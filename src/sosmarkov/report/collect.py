@@ -13,14 +13,13 @@ from jax import Array, lax
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.known import KnownState
-from sosmarkov.contracts.mixture import MixtureBelief
+from sosmarkov.contracts.model import Model
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.forecasting.calibration import Calibration, calibrate, spread, stacked
-from sosmarkov.inference.beliefs import Beliefs
+from sosmarkov.inference.beliefs import Beliefs, BeliefSequence, MixedBeliefs
 from sosmarkov.inference.propagate import propagate
 from sosmarkov.plots import numbers
-from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -66,7 +65,7 @@ class Story(NamedTuple):
         long_run: The stationary belief, or why there is none.
     """
 
-    process: MarkovProcess | Ensemble
+    process: Model
     names: list[str]
     steps: np.ndarray
     notes: list[str]
@@ -84,7 +83,7 @@ class Story(NamedTuple):
 
 def collect(process: Any, data: ArrayLike | None, steps: int | None, inputs: Any) -> Story:
     """Ask everything once."""
-    if not isinstance(process, (MarkovProcess, Ensemble)):
+    if not isinstance(process, Model):
         raise ValueError(f"Expected a process or an ensemble to report on, got {type(process).__name__}.")
     states = None if data is None else stacked(data, process.dim)
     steps = checks.count(_default_steps(process, states, inputs) if steps is None else steps, "steps", 1)
@@ -130,8 +129,8 @@ def _default_steps(process: Any, states: np.ndarray | None, inputs: Any) -> int:
 
 def beliefs_of(process: Any, steps: int, inputs: Any) -> tuple[Sequence[Belief], list[str]]:
     """Beliefs at steps 0 to `steps`, and sentences on what was assumed for them."""
-    features = process[0].transition.features if isinstance(process, Ensemble) else process.transition.features
-    if isinstance(process, Ensemble) or features is None:
+    features = process.features
+    if features is None:
         if inputs is not None:
             raise ValueError("Expected no inputs for a process that was built without them, got some.")
         return process.propagate(steps), []
@@ -154,23 +153,30 @@ def _sequences(inputs: Any) -> list[np.ndarray]:
     return [np.asarray(inputs, dtype=float)]
 
 
-def _averaged(process: MarkovProcess, steps: int, sequences: list[np.ndarray]) -> tuple[Beliefs, list[str]]:
+def _averaged(process: Model, steps: int, sequences: list[np.ndarray]) -> tuple[BeliefSequence, list[str]]:
     """Beliefs of a state whose inputs are those of a trajectory picked at random: coefficients are averaged."""
     kept = [sequences[i] for i in spread(len(sequences), _DRIVEN)]
-    given = np.zeros((len(kept), steps, process.transition.features.dim))  # type: ignore[union-attr]
+    given = np.zeros((len(kept), steps, process.features.dim))  # type: ignore[union-attr]
     there = np.zeros((len(kept), steps))
     for row, here, one in zip(given, there, kept, strict=True):
         length = min(steps, len(one))
-        row[:length] = np.asarray(process.transition.steps_of(one[:length], length))
+        row[:length] = np.asarray(process.members[0].transition.steps_of(one[:length], length))
         here[:length] = 1.0
     if not there.any(axis=0).all():
         raise ValueError(f"Expected inputs for {steps} steps, got at most {int(there.sum(axis=1).max())} of them.")
-    C = _run(process.transition, process.initial, jnp.asarray(given))
-    mean = jnp.einsum("nk,nkq->kq", there, C) / jnp.sum(there, axis=0)[:, None]
+    share = there / there.sum(axis=0)
+    found = [_mean_path(member, jnp.asarray(given), jnp.asarray(share)) for member in process.members]
+    weights = jnp.full((steps + 1, len(found)), 1.0 / len(found))
+    beliefs = found[0] if len(found) == 1 else MixedBeliefs(tuple(found), weights)
     note = f"Beliefs are averages over the inputs of {len(kept)} trajectories, exactly: each is as likely as another."
     if len(kept) < len(sequences):
         note = note.replace("trajectories", f"of the {len(sequences)} trajectories, evenly picked")
-    return Beliefs(process.initial, process.transition, mean), [note]
+    return beliefs, [note]
+
+
+def _mean_path(member: MarkovProcess, inputs: Array, share: Array) -> Beliefs:
+    C = _run(member.transition, member.initial, inputs)
+    return Beliefs(member.initial, member.transition, jnp.einsum("nk,nkq->kq", share, C))
 
 
 @eqx.filter_jit
@@ -213,11 +219,9 @@ def _window(ends: np.ndarray, observed: np.ndarray | None, beliefs: list[Belief]
 def long_run_of(process: Any) -> Belief | str:
     """The stationary belief, or a sentence on why there is none."""
     try:
-        if isinstance(process, Ensemble):
-            return MixtureBelief([member.stationary() for member in process])
         return process.stationary()
     except ValueError as error:
-        if not isinstance(process, Ensemble) and process.transition.features is not None:
+        if process.features is not None:
             return (
                 "A process with inputs or a period has no single long run: it depends on what it is driven by. Ask"
                 " process.under(u) for the long run under one input."

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.model import Model
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.files import write_atomic
-from sosmarkov.process.ensemble import Ensemble
-from sosmarkov.process.process import MarkovProcess
 from sosmarkov.report import card, charts
 from sosmarkov.report.collect import Story, collect
 
@@ -26,7 +25,7 @@ _ABSENT, _OUTSIDE, _TOP = 65_535, 65_534, 65_533
 
 
 def write_report(
-    process: MarkovProcess | Ensemble,
+    process: Model,
     path: str | os.PathLike,
     *,
     data: ArrayLike | None = None,
@@ -144,12 +143,10 @@ def _calibration(story: Story) -> str:
 def _long_run(story: Story) -> str:
     if not isinstance(story.long_run, Belief):
         return f"<p>{escape(story.long_run)}</p>"
-    times = ""
-    if isinstance(story.process, MarkovProcess):
-        count = min(3, len(story.process.spectrum()) - 1)
-        found = story.process.timescales(count) if count else ()
-        listed = ", ".join(f"{value:.3g}" for value in found if np.isfinite(value) and value > 0)
-        times = f"<p>Slowest relaxation times, in steps: <b>{listed}</b>.</p>" if listed else ""
+    count = min(3, len(story.process.spectrum()) - len(story.process.members))
+    found = story.process.timescales(count) if count else ()
+    listed = ", ".join(f"{value:.3g}" for value in found if np.isfinite(value) and value > 0)
+    times = f"<p>Slowest relaxation times, in steps: <b>{listed}</b>.</p>" if listed else ""
     picture = '<figure id="stationary-figure" hidden><canvas id="stationary"></canvas></figure>'
     drawn = (picture if len(story.names) > 1 else "") + charts.long_run(story)
     return f'<p>The belief that a step leaves as it is.</p>{times}<div class="charts small-charts">{drawn}</div>'

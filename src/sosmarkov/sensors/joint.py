@@ -258,7 +258,7 @@ class JointReader(Reader):
     def posterior(self, belief: Belief, observation: Array | None, backward: Array | None = None) -> Belief:
         """The reading is in it: what follows takes the place of g."""
         del observation
-        return belief if backward is None else belief.facing(self.transition, backward).normalised()[1]
+        return belief if backward is None else belief.facing(self.transition, backward)[1].normalised()[1]
 
     def update(self, belief: Belief, observation: Array) -> Updated:
         """Of the process's own initial belief alone: all other readings come with a step."""

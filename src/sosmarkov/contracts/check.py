@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jaxtyping import Float
-
-from sosmarkov.contracts.belief import Belief
-from sosmarkov.factor.transition import Transition
-from sosmarkov.spaces.transforms import to_data
-
-_PROBES = 64
 
 
 class CheckReport(NamedTuple):
@@ -64,34 +53,3 @@ class CheckReport(NamedTuple):
             how = "converged" if self.converged else "NOT converged"
             lines.append(f"Perron vector        {how} in {self.iterations} steps, residual {self.residual:.1e}")
         return "\n".join(lines)
-
-
-def examine(transition: Transition, initial: Belief) -> CheckReport:
-    """Measure a process; see `CheckReport`."""
-    kernel = transition.kernel
-    M = eqx.filter_jit(lambda t: t.g.coefficients @ t.overlap)(transition)
-    condition_factor, condition_gram = kernel.conditions(M)
-    return CheckReport(
-        normalisation_error=float(np.max(np.abs(kernel.gains(M) - 1.0))),
-        initial_mass_error=abs(float(initial.mass()) - 1.0),
-        smallest_log_density=float(_smallest(transition)),
-        condition_factor=condition_factor,
-        condition_gram=condition_gram,
-        amplification=kernel.amplification(M),
-        iterations=kernel.iterations,
-        residual=float(kernel.residual),
-        converged=kernel.converged,
-    )
-
-
-@eqx.filter_jit
-def _smallest(transition: Transition) -> Float[Array, ""]:
-    """Smallest log-density between points drawn from the squares of the basis functions."""
-    envelope, terms = transition.phi.envelope()
-    count = min(transition.phi.size, _PROBES)
-    squares = envelope.multiply(terms.theta, terms.theta)
-    keys = jax.random.split(jax.random.key(0), count)
-    chosen = jax.tree.map(lambda leaf: leaf[:count], squares)
-    y = jax.vmap(envelope.sample_term)(keys, chosen)
-    x = to_data(transition.transform, y)
-    return jnp.min(transition.log_prob(x[None, :], x[:, None]))
