@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
+from sosmarkov.sensors.known import Reading
 
 import oracles
 import sosmarkov as sm
@@ -23,7 +24,6 @@ from sosmarkov.factor.couplings import COUPLINGS, Kernel
 from sosmarkov.factor.couplings.base import require_share
 from sosmarkov.learning.factor.initialise import wanted_start
 from sosmarkov.report import write_report
-from sosmarkov.sensors.known import Reading
 
 QUICK = {"size": 3, "steps": 50, "objective": "transitions", "surrogate": False, "progress": False}
 

@@ -144,6 +144,8 @@ def fit(  # pyright: ignore[reportInconsistentOverload]
             period=period,
             observations=observations,
         )
+        if isinstance(sensor, Sensor):
+            given["sensor"] = sensor.on_columns(checks.columns(source.columns, data.dim))
         sensing = settle_sensing(data, given)
     names = checks.columns(source.columns, data.dim)
     given = given if sensing is None else sensing.given(given)
