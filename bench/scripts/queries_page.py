@@ -2,7 +2,8 @@
 
 Nothing on the page is typed in: for each combination a small random process is built and every query is tried (twenty
 minutes on two cores, nearly all of it compilation). What was found goes to results/queries.json, and the page is made
-from that file. `--families fourier`, `--transforms affine` and `--queries` try some again; `--page` only makes the page, `--check` only compares it.
+from that file. `--families fourier`, `--transforms affine` and `--queries` try some again; `--page` only makes the
+page, `--check` only compares it.
 """
 
 from __future__ import annotations
