@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> float:
     options = parser.parse_args(arguments)
 
     process = build()
-    print(f"{process.transition.parameter_count} parameters, {process.transition.phi.size} functions")
+    print(f"{process.transition.parameter_count} parameters, {process.transition.sizes}")
     print(process.check())
     beliefs = process.propagate(max(STEPS))
     trajectories = simulate(process, options.count, max(STEPS))

@@ -18,7 +18,7 @@ key = jax.random.key(0)
 CALLS = {
     "a sensor, such as": lambda: p.filter([[0.0]], sensor="x"),
     "a function from a reading": lambda: sm.FactorSensor(3, 1),
-    "counted from 0": lambda: sm.GaussianSensor(["x"], 1.0),
+    "counted from 0": lambda: sm.GaussianSensor([None], 1.0),
     "one or more sensors": lambda: sm.MixtureSensor([1], [1.0]),
 }
 

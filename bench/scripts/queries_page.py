@@ -2,7 +2,8 @@
 
 Nothing on the page is typed in: for each combination a small random process is built and every query is tried (twenty
 minutes on two cores, nearly all of it compilation). What was found goes to results/queries.json, and the page is made
-from that file. `--families fourier` tries some again; `--page` only makes the page, `--check` only compares it.
+from that file. `--families fourier`, `--transforms affine` and `--queries` try some again; `--page` only makes the
+page, `--check` only compares it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +31,8 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov.core.files import write_atomic
+from sosmarkov.factor.space import QUERIES as CLOSED
+from sosmarkov.factor.space import Space
 from sosmarkov.spaces import transforms
 from sosmarkov_bench.environment import environment
 
@@ -47,6 +51,16 @@ returned with its standard error as an `sm.Estimate` or announced by an `sm.Esti
 
 Transforms and couplings share a column where they answer alike. `affine` mixes coordinates (whitening); the other
 transforms act on each coordinate by itself.
+
+Wherever a coordinate is asked for, the name of its column will do: `b.marginal(["angle"])`, `b.quantile(0.5, "angle")`,
+`b.probability({"angle": (0, 1)})`, `b.condition({"angle": 0.3})`, `b.moment({"angle": 2})`, `b.cdf({"angle": 0.3})`,
+`process.propagate(3, initial={"angle": 0.5, "rate": 0})`, `process.stay_probability({"angle": (0, 1)}, steps=5)`,
+`sm.GaussianSensor(["angle"], 0.1)`. Coordinates that a box or a point of `cdf` does not name are open.
+"""
+SPACES = """## What is closed form
+
+Printed from `Space.exact`, which is what the library itself goes by: **yes**, or what is answered instead. Quantiles
+are marginals' distribution functions inverted to rounding.
 """
 
 
@@ -250,10 +264,28 @@ def merged(columns: dict[tuple[str, str], dict[str, str]]) -> list[tuple[str, di
     ]
 
 
-def try_one(names: tuple[str, str, str]) -> dict[str, str]:
-    """How each query is answered by a family, a transform and a coupling."""
+def spaces() -> list[str]:
+    """The table of closed forms: families and transforms that answer alike share a row."""
+    rows: dict[tuple[bool | str, ...], dict[str, list[str]]] = {}
+    for family, (make, transforms_) in FAMILIES.items():
+        basis = make(np.random.default_rng(0), COUNT)
+        for name in transforms_:
+            found = tuple(Space(basis, TRANSFORMS[name]()).exact.values())
+            rows.setdefault(found, {}).setdefault(family, []).append(name)
+    lines = [SPACES, "| family | transform | " + " | ".join(query.about for query in CLOSED.values()) + " |"]
+    lines.append("|---" * (len(CLOSED) + 2) + "|")
+    for found, families in rows.items():
+        for under in dict.fromkeys(map(tuple, families.values())):
+            alike = ", ".join(family for family, names in families.items() if tuple(names) == under)
+            cells = ["yes" if one is True else str(one) for one in found]
+            lines.append(f"| {alike} | {', '.join(under)} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def try_one(names: tuple[str, str, str], queries: list[str]) -> dict[str, str]:
+    """How queries are answered by a family, a transform and a coupling."""
     family, transform, coupling = names
-    return try_all(family, coupling, transform)
+    return try_all(family, coupling, transform, queries)
 
 
 def combinations(families: list[str]) -> list[tuple[str, str, str]]:
@@ -290,7 +322,7 @@ def render(content: dict[str, Any]) -> str:
     """The page."""
     env = content["environment"]
     made = f"jax {env['jax']}, sosmarkov {env['sosmarkov']}, commit {env['commit']}."
-    lines = [HEAD, made, ""]
+    lines = [HEAD, *spaces(), made, ""]
     for family, answers in content["families"].items():
         lines += section(family, answers)
     return "\n".join(lines)
@@ -301,15 +333,19 @@ def stored() -> dict[str, Any]:
     return json.loads(SOURCE.read_text()) if SOURCE.exists() else {"families": {}}
 
 
-def try_again(content: dict[str, Any], families: list[str], processes: int) -> dict[str, Any]:
-    """Try all combinations of some families; what is found is written as it comes."""
+def try_again(
+    content: dict[str, Any], todo: list[tuple[str, str, str]], queries: list[str], processes: int
+) -> dict[str, Any]:
+    """Try some combinations; what is found is written as it comes."""
     content = content | {"environment": environment()}
     known = content["families"]
-    todo = combinations(families)
     # A process each, started afresh: compiled programs take memory that only its end gives back.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        for (family, transform, coupling), answers in zip(todo, pool.map(try_one, todo), strict=True):
-            known[family] = known.get(family, {}) | {f"{transform} {coupling}": answers}
+        for (family, transform, coupling), answers in zip(
+            todo, pool.map(partial(try_one, queries=queries), todo), strict=True
+        ):
+            before, column = known.get(family, {}), f"{transform} {coupling}"
+            known[family] = before | {column: before.get(column, {}) | answers}
             content["families"] = {name: known[name] for name in FAMILIES if name in known}
             write_atomic(SOURCE, json.dumps(content, indent=1).encode())
             print(f"tried: {family} {transform} {coupling}", flush=True)
@@ -322,6 +358,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--transforms", nargs="+", choices=list(TRANSFORMS), default=list(TRANSFORMS))
+    parser.add_argument("--queries", nargs="+", choices=list(QUERIES), default=list(QUERIES))
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(arguments)
     content = stored()
@@ -331,7 +369,8 @@ def main(arguments: list[str] | None = None) -> int:
         print("docs/queries.md is not what results/queries.json makes: run bench/scripts/queries_page.py --page")
         return 1
     if not options.page:
-        content = try_again(content, options.families, options.processes)
+        todo = [one for one in combinations(options.families) if one[1] in options.transforms]
+        content = try_again(content, todo, options.queries, options.processes)
     PAGE.write_text(render(content))
     return 0
 

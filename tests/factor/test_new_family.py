@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
-from sosmarkov.sensors.known import Reading
 
 import oracles
 import sosmarkov as sm

@@ -9,7 +9,7 @@ import pytest
 
 import sosmarkov as sm
 from sosmarkov.data.history import History, PhaseHistory
-from sosmarkov.plots.numbers import densities_on, quantiles
+from sosmarkov.plots.numbers import densities_on
 
 STEPS = 2
 
@@ -83,7 +83,7 @@ def test_fans_are_the_quantiles(process, data):
     assert median[0] == -0.3  # a known start
     exact = [process.belief_at(k).quantile([0.1, 0.5, 0.9], 1) for k in (1, 2)]
     np.testing.assert_allclose(median[1:], np.stack(exact)[:, 1], rtol=1e-9)
-    found = quantiles(process.propagate(STEPS)[1:], [0.1, 0.5, 0.9], [1])[..., 0]
+    found = process.propagate(STEPS).quantiles([0.1, 0.5, 0.9], 1)[1:, :, 0]
     np.testing.assert_allclose(found, exact, rtol=1e-9)
 
 
@@ -104,6 +104,31 @@ def test_calibration_counts_what_lies_in_intervals(process, data):
     np.testing.assert_allclose(share[np.isclose(nominal, 0.5)], np.mean(inside))
 
 
+def test_axes_say_the_names_of_columns(process, data):
+    named = process.with_columns(["angle", "rate"])
+    assert sm.plot_fan(named, "rate", steps=1).get_ylabel() == "rate"
+    ax = sm.plot_belief(named.belief_at(2), ["rate", "angle"], cells=12)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("rate", "angle")
+    assert sm.plot_belief(named.belief_at(2), "angle").get_xlabel() == "angle"
+    axes = sm.plot_marginals_over_time(named, steps=[1], pairs=[("rate", "angle")], cells=12)
+    assert axes[0, 0].get_xlabel() == "rate"
+    assert sm.plot_calibration(named, data)[0].get_legend().get_texts()[1].get_text() == "rate"
+
+
+def test_calibration_leaves_out_states_that_are_known_in_part(process, data):
+    gaps = data.copy()
+    gaps[3, 1, 0] = gaps[5, 2] = gaps[7, 0, 1] = np.nan
+    whole = [np.where(np.isnan(path).any(axis=1, keepdims=True), np.nan, path) for path in gaps]
+    found, expected = (sm.plot_calibration(process, given)[0].lines[1].get_data() for given in (gaps, whole))
+    np.testing.assert_array_equal(found, expected)
+    inside = []
+    for k in (1, 2):
+        low, high = process.belief_at(k).quantile([0.25, 0.75], 0)
+        seen = ~np.isnan(gaps[:, k]).any(axis=1)
+        inside.extend((gaps[seen, k, 0] > low) & (gaps[seen, k, 0] < high))
+    np.testing.assert_allclose(found[1][np.isclose(found[0], 0.5)], np.mean(inside))
+
+
 def test_beliefs_of_networks_are_drawn_by_name():
     rng = np.random.default_rng(6)
     basis = sm.GaussianBasis(rng.normal(size=(2, 1)), np.ones((2, 1)))
@@ -119,7 +144,7 @@ def test_beliefs_of_networks_are_drawn_by_name():
     [
         (lambda process: sm.plot_belief(process), "Expected a belief"),
         (lambda process: sm.plot_belief(process.initial), "known state"),
-        (lambda process: sm.plot_belief(process.belief_at(2), names=["a"]), "Expected 2 names"),
+        (lambda process: sm.plot_belief(process.belief_at(2), names=["a"]), "Expected 2 different names"),
         (lambda process: sm.plot_belief(process.belief_at(2), 5), "between 0 and 1"),
         (lambda process: sm.plot_marginals_over_time(process, steps=[0, 2]), "steps from 1 to 2"),
         (lambda process: sm.plot_marginals_over_time(process, steps=[2], pairs=[[0]]), "pairs of two"),

@@ -6,7 +6,9 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from copy import copy
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,6 +18,7 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.entering import Entering
+from sosmarkov.contracts.line import Line, quantiles
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 
@@ -39,13 +42,47 @@ class Estimate(NamedTuple):
     standard_error: Float[Array, ""]
 
 
+# A coordinate, by the name of its column or by its index; lower ends of boxes, or a mapping from coordinates to both.
+Coordinate = int | str
+Ends = ArrayLike | Mapping[Any, Any]
+B = TypeVar("B", bound="Belief")
+
+
+@cache
+def _own_names(columns: tuple[str, ...], dim: int) -> tuple[str, ...] | None:
+    """Names that are not the default ones: beliefs that differ in those alone are one structure to programs."""
+    names = checks.columns(columns, dim)
+    return None if names == checks.columns(None, dim) else names
+
+
 class Belief(Entering):
-    """A probability density over states, in data space."""
+    """A probability density over states, in data space.
+
+    Wherever a coordinate is asked for, its column's name will do. What is known of it in closed form depends on its
+    family and its transform: see docs/queries.md.
+    """
+
+    # None stands for x0, x1, ...
+    names: tuple[str, ...] | None = eqx.field(static=True, default=None, kw_only=True)
 
     @property
     @abstractmethod
     def dim(self) -> int:
         """Number of coordinates."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the coordinates."""
+        return checks.columns(self.names, self.dim)
+
+    def with_columns(self: B, columns: Sequence[str] | None) -> B:
+        """The same belief with other names for its coordinates; x0, x1, ... for None."""
+        kept = None if columns is None else _own_names(tuple(columns), self.dim)
+        if kept == self.names:
+            return self
+        found = copy(self)
+        object.__setattr__(found, "names", kept)
+        return found
 
     @abstractmethod
     def log_prob(self, x: ArrayLike) -> Float[Array, ...]:
@@ -64,22 +101,6 @@ class Belief(Entering):
         """E[x x^T] - E[x] E[x]^T."""
 
     @abstractmethod
-    def moment(self, powers: Sequence[int]) -> Float[Array, ""]:
-        """The raw moment E[prod_c x_c^powers_c], powers of shape (d,) with a sum of at most 4."""
-
-    @abstractmethod
-    def marginal(self, coordinates: Sequence[int] | int) -> Belief:
-        """The belief over some coordinates, in the order given."""
-
-    @abstractmethod
-    def condition(self, values: Mapping[int, float]) -> Belief:
-        """The belief over the other coordinates, in their order, given x_c = values[c]."""
-
-    @abstractmethod
-    def probability(self, lower: ArrayLike, upper: ArrayLike) -> Float[Array, ...]:
-        """P(lower < x < upper), for bounds of shape (..., d); infinite ones allowed."""
-
-    @abstractmethod
     def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
         """Independent exact draws, shape (*shape, d)."""
 
@@ -87,30 +108,98 @@ class Belief(Entering):
         """Ends of a box outside of which there is no density, shape (d,) each; infinite where there is none."""
         return jnp.full(self.dim, -jnp.inf), jnp.full(self.dim, jnp.inf)
 
+    # --- what each kind of belief knows, arguments checked -----------------------------------------
+
+    @abstractmethod
+    def _moment(self, powers: tuple[int, ...]) -> Float[Array, ""]: ...
+
+    @abstractmethod
+    def _marginal(self, kept: tuple[int, ...]) -> Belief: ...
+
+    @abstractmethod
+    def _condition(self, values: dict[int, Any]) -> Belief: ...
+
+    @abstractmethod
+    def line(self, coordinate: int) -> Line:
+        """The distribution of one coordinate, by its index."""
+
+    @abstractmethod
+    def _probability(self, lower: Array, upper: Array) -> Float[Array, ...]: ...
+
+    def line_coefficients(self) -> Float[Array, " q"]:
+        """Those of its lines: the same for every coordinate."""
+        return self.line(0).coefficients[0]
+
+    def _cdf(self, x: Array) -> Float[Array, ...]:
+        return self._probability(jnp.full_like(x, -jnp.inf), x)
+
     # --- what follows from these ------------------------------------------------------------------
+
+    def moment(self, powers: Sequence[int] | Mapping[Any, int]) -> Float[Array, ""]:
+        """The raw moment E[prod_c x_c^powers_c], powers of shape (d,) or a mapping, with a sum of at most 4."""
+        return self._moment(checks.powers(powers, self.dim, self.columns))
+
+    def marginal(self, coordinates: Sequence[Coordinate] | Coordinate) -> Belief:
+        """The belief over some coordinates, in the order given.
+
+        Closed form for every family under coordinate-wise transforms (identity, standardise,
+        Gaussian CDF and chains of these), and for Gaussian families under any affine map.
+        """
+        kept = checks.coordinates(coordinates, self.dim, self.columns)
+        return self._marginal(kept).with_columns([self.columns[c] for c in kept])
+
+    def condition(self, values: Mapping[Any, Any]) -> Belief:
+        """The belief over the other coordinates, in their order, given x_c = values[c].
+
+        Closed form wherever `marginal` is.
+        """
+        at = checks.fixed(values, self.dim, self.columns)
+        return self._condition(at).with_columns([name for c, name in enumerate(self.columns) if c not in at])
+
+    def probability(self, lower: Ends, upper: ArrayLike | None = None) -> Float[Array, ...]:
+        """P(lower < x < upper).
+
+        Closed form for families of products under coordinate-wise transforms. Full-covariance kernels, and Gaussian
+        ones under an affine map that mixes coordinates, have closed probabilities where one coordinate alone is
+        bounded; otherwise draws are counted, with an `EstimateWarning` that gives the error.
+
+        Args:
+            lower: Shape (..., d) or one number, infinite ends allowed; or a mapping from coordinates to pairs
+                (lower, upper), such as {"angle": (0, 1)}, in which those that are not named are open.
+            upper: Like lower; none with a mapping.
+        """
+        return self._probability(*checks.box(lower, upper, self.dim, self.columns))
+
+    def cdf(self, x: Ends) -> Float[Array, ...]:
+        """P(every coordinate at most x_c), for states of shape (..., d), or a mapping with the others open."""
+        return self._cdf(checks.box_end(x, self.dim, "x", self.columns))
 
     def prob(self, x: ArrayLike) -> Float[Array, ...]:
         """Density at states of shape (..., d)."""
         return jnp.exp(self.log_prob(x))
 
-    def cdf(self, x: ArrayLike) -> Float[Array, ...]:
-        """P(every coordinate at most x_c), for states of shape (..., d)."""
-        x = checks.box_end(x, self.dim, "x")
-        return self.probability(jnp.full_like(x, -jnp.inf), x)
+    def quantile(
+        self, share: ArrayLike, coordinate: Sequence[Coordinate] | Coordinate | None = None
+    ) -> Float[Array, ...]:
+        """The x with P(x_c <= x) = share, to the last digits.
 
-    def quantile(self, share: ArrayLike, coordinate: int | None = None) -> Float[Array, ...]:
-        """The x with P(x_c <= x) = share, for shares of any shape; of the only coordinate, or of the one named.
+        Closed form wherever `marginal` is: the marginal's distribution function is inverted to rounding.
 
-        By bisection of the marginal's distribution function, to the last digits.
+        Args:
+            share: Strictly between 0 and 1, any shape.
+            coordinate: One, or several for an axis of them after those of the shares; None for the only one, or all.
+
+        Returns:
+            Shape (*shares), or (*shares, coordinates).
         """
-        share = checks.as_float(share, "share")
-        if checks.is_concrete(share) and not np.all((np.asarray(share) > 0) & (np.asarray(share) < 1)):
-            raise ValueError(f"Expected shares strictly between 0 and 1, got {share}.")
-        if coordinate is None and self.dim != 1:
-            raise ValueError(f"Expected a coordinate to take quantiles of, for a belief over {self.dim}, got none.")
-        (chosen,) = checks.coordinates(0 if coordinate is None else coordinate, self.dim)
-        single = self if self.dim == 1 else self.marginal([chosen])
-        return _bisect(single, share.reshape(-1)).reshape(share.shape)
+        shares = checks.shares(share)
+        chosen = checks.coordinates(range(self.dim) if coordinate is None else coordinate, self.dim, self.columns)
+        found = self._quantiles(shares.reshape(-1), chosen).reshape(*shares.shape, len(chosen))
+        single = self.dim == 1 if coordinate is None else isinstance(coordinate, (int, np.integer, str))
+        return found[..., 0] if single else found
+
+    def _quantiles(self, shares: Float[Array, " n"], chosen: tuple[int, ...]) -> Float[Array, "n k"]:
+        return quantiles(tuple(self.line(c) for c in chosen), shares)[0]
 
     def entropy(self, key: PRNGKeyArray, count: int = _DRAWS) -> Estimate:
         """-E[log p(x)], estimated from draws."""
@@ -124,10 +213,14 @@ class Belief(Entering):
         return average(self.log_prob(x) - other.log_prob(x))
 
     def estimate_probability(
-        self, lower: ArrayLike, upper: ArrayLike, key: PRNGKeyArray, count: int = _DRAWS
+        self,
+        lower: Ends,
+        upper: ArrayLike | None,
+        key: PRNGKeyArray,
+        count: int = _DRAWS,
     ) -> Estimate:
-        """The share of draws in one box: what remains where `probability` has no closed form."""
-        lower, upper = checks.box(lower, upper, self.dim)
+        """The share of draws in one box, as for `probability`: what remains where that has no closed form."""
+        lower, upper = checks.box(lower, upper, self.dim, self.columns)
         if lower.ndim != 1 or upper.ndim != 1:
             raise ValueError(
                 f"Expected one box, got ends of shape {lower.shape} and {upper.shape}. Ask for one by one."
@@ -199,32 +292,6 @@ def estimated_probability(belief: Belief, lower: Array, upper: Array, why: str) 
 def _require_alike(one: Belief, other: Belief) -> None:
     if one.dim != other.dim:
         raise ValueError(f"Expected a belief over {one.dim} coordinates to compare with, got {other.dim}.")
-
-
-def _bisect(belief: Belief, shares: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Quantiles of a belief over one coordinate."""
-    mean, std = belief.mean()[0], jnp.sqrt(belief.covariance()[0, 0])
-    ends = eqx.filter_jit(_brackets)(belief, mean, std, shares)
-    return eqx.filter_jit(_halve)(belief, *ends, shares)
-
-
-def _brackets(belief: Belief, mean: Array, std: Array, shares: Array) -> tuple[Array, Array]:
-    """Ends mean -+ 2^j std, the nearest ones that hold every share."""
-    reach = std * 2.0 ** jnp.arange(1, 13)
-    below = belief.cdf((mean - reach)[:, None])
-    above = belief.cdf((mean + reach)[:, None])
-    low = mean - reach[jnp.argmax(below[None] < shares[:, None], axis=1)]
-    return low, mean + reach[jnp.argmax(above[None] > shares[:, None], axis=1)]
-
-
-def _halve(belief: Belief, low: Array, high: Array, shares: Array) -> Array:
-    def step(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        middle = 0.5 * (ends[0] + ends[1])
-        under = belief.cdf(middle[:, None]) < shares
-        return jnp.where(under, middle, ends[0]), jnp.where(under, ends[1], middle)
-
-    low, high = jax.lax.fori_loop(0, 64, step, (low, high))
-    return 0.5 * (low + high)
 
 
 class ScipyBelief:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,9 +11,33 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.line import Line
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.stored import stored
+
+
+class Step(Line):
+    """All mass at one place."""
+
+    coefficients: Float[Array, "k 1"]
+    place: Float[Array, ""]
+
+    def densities(self, x: Float[Array, " t"]) -> Float[Array, "t 1"]:
+        """None: solvers go by the masses alone."""
+        return jnp.zeros((len(x), 1))
+
+    def masses(self, x: Float[Array, " t"]) -> Float[Array, "t 1"]:
+        """One from the place on."""
+        return (self.place <= x).astype(float)[:, None]
+
+    def moments(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """The place, and no spread."""
+        return self.place[None], jnp.zeros(1)
+
+    def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The place, twice."""
+        return self.place, self.place
 
 
 @stored()
@@ -71,30 +95,31 @@ class KnownState(Belief):
         """Zero."""
         return jnp.zeros((self.dim, self.dim))
 
-    def moment(self, powers: Sequence[int]) -> Float[Array, ""]:
-        """The state's own powers."""
-        return jnp.prod(self.state ** np.asarray(checks.powers(powers, self.dim)))
+    def _moment(self, powers: tuple[int, ...]) -> Float[Array, ""]:
+        return jnp.prod(self.state ** np.asarray(powers))
 
-    def marginal(self, coordinates: Sequence[int] | int) -> KnownState:
-        """The known coordinates."""
-        return KnownState(self.state[jnp.asarray(checks.coordinates(coordinates, self.dim))])
+    def _marginal(self, kept: tuple[int, ...]) -> KnownState:
+        return KnownState(self.state[jnp.asarray(kept)])
 
-    def condition(self, values: Mapping[int, float]) -> Belief:
-        """Refused: nothing is left to learn."""
+    def line(self, coordinate: int) -> Step:
+        """A step."""
+        return Step(coefficients=jnp.ones((1, 1)), place=self.state[coordinate])
+
+    def _quantiles(self, shares: Float[Array, " n"], chosen: tuple[int, ...]) -> Float[Array, "n k"]:
+        return jnp.broadcast_to(self.state[jnp.asarray(chosen)], (len(shares), len(chosen)))
+
+    def _condition(self, values: dict[int, Any]) -> Belief:
         raise ValueError("Expected a belief with a density to condition, got a known state.")
 
-    def probability(self, lower: ArrayLike, upper: ArrayLike) -> Float[Array, ...]:
-        """One where the state lies in the box, else zero."""
-        lower, upper = checks.box(lower, upper, self.dim)
+    def _probability(self, lower: Array, upper: Array) -> Float[Array, ...]:
         return jnp.all((self.state > lower) & (self.state < upper), axis=-1).astype(float)
+
+    def _cdf(self, x: Array) -> Float[Array, ...]:
+        return jnp.all(self.state <= x, axis=-1).astype(float)
 
     def support(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
         """The state, twice."""
         return self.state, self.state
-
-    def cdf(self, x: ArrayLike) -> Float[Array, ...]:
-        """One from the state on."""
-        return jnp.all(self.state <= checks.box_end(x, self.dim, "x"), axis=-1).astype(float)
 
     def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
         """The state, as often as asked for."""

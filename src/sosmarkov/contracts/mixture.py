@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.line import Blend
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.stored import require, stored
@@ -44,11 +45,19 @@ class MixtureBelief(Belief):
         if checks.is_concrete(weights) and not (np.all(np.asarray(weights) >= 0) and np.sum(weights) > 0):
             raise ValueError(f"Expected weights >= 0, not all zero, got {weights}.")
         self.weights = weights / jnp.sum(weights)
+        self.names = next((member.names for member in self.members if member.names is not None), None)
 
     @property
     def dim(self) -> int:
         """Number of coordinates."""
         return self.members[0].dim
+
+    def with_columns(self, columns: Sequence[str] | None) -> MixtureBelief:
+        """The members' names as well."""
+        found = super().with_columns(columns)
+        if found is not self:
+            object.__setattr__(found, "members", tuple(member.with_columns(columns) for member in self.members))
+        return found
 
     def require_of(self, transition: Any) -> None:
         """As each of the members."""
@@ -111,19 +120,20 @@ class MixtureBelief(Belief):
         away = jnp.stack([member.mean() for member in self.members]) - self.mean()
         return self._mean_of([member.covariance() for member in self.members]) + (self.weights * away.T) @ away
 
-    def moment(self, powers: Sequence[int]) -> Float[Array, ""]:
-        """The mean of the members' moments."""
-        return self._mean_of([member.moment(powers) for member in self.members])
+    def _moment(self, powers: tuple[int, ...]) -> Float[Array, ""]:
+        return self._mean_of([member._moment(powers) for member in self.members])
 
-    def marginal(self, coordinates: Sequence[int] | int) -> MixtureBelief:
-        """The belief over some coordinates, in the order given."""
-        return MixtureBelief([member.marginal(coordinates) for member in self.members], self.weights)
+    def _marginal(self, kept: tuple[int, ...]) -> MixtureBelief:
+        return MixtureBelief([member.marginal(kept) for member in self.members], self.weights)
 
-    def condition(self, values: Mapping[int, float]) -> MixtureBelief:
+    def line(self, coordinate: int) -> Blend:
+        """The members' lines, blended."""
+        return Blend([member.line(coordinate) for member in self.members], self.weights)
+
+    def _condition(self, values: dict[int, Any]) -> MixtureBelief:
         """Each member given the values, weighted by how likely it held them."""
-        at = checks.fixed(values, self.dim)
-        fixed = jnp.asarray(list(at.values()), dtype=float)
-        log_held = jnp.stack([member.marginal(list(at)).log_prob(fixed) for member in self.members])
+        fixed = jnp.asarray(list(values.values()), dtype=float)
+        log_held = jnp.stack([member.marginal(list(values)).log_prob(fixed) for member in self.members])
         log_weights = jnp.log(self.weights) + log_held
         weights = jnp.exp(log_weights - jnp.max(log_weights))
         if not checks.is_concrete(weights):
@@ -131,16 +141,14 @@ class MixtureBelief(Belief):
         # A member that has no density there explains nothing.
         held = [m for m in range(len(self.members)) if weights[m] > 0]
         if not held:
-            raise ValueError(f"Expected values where the belief has a density, got {dict(at)}: there is none.")
+            raise ValueError(f"Expected values where the belief has a density, got {values}: there is none.")
         return MixtureBelief([self.members[m].condition(values) for m in held], weights[jnp.asarray(held)])
 
-    def probability(self, lower: ArrayLike, upper: ArrayLike) -> Float[Array, ...]:
-        """P(lower < x < upper), for bounds of shape (..., d)."""
-        return self._mean_of([member.probability(lower, upper) for member in self.members])
+    def _probability(self, lower: Array, upper: Array) -> Float[Array, ...]:
+        return self._mean_of([member._probability(lower, upper) for member in self.members])
 
-    def cdf(self, x: ArrayLike) -> Float[Array, ...]:
-        """The mean of the members' own."""
-        return self._mean_of([member.cdf(x) for member in self.members])
+    def _cdf(self, x: Array) -> Float[Array, ...]:
+        return self._mean_of([member._cdf(x) for member in self.members])
 
     def support(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
         """What holds every member's."""

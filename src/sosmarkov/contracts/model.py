@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
-from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.belief import Belief, Coordinate, Ends
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 
@@ -77,7 +77,7 @@ class Model(eqx.Module):
         """log p(x_0, x_1, ...) per trajectory."""
 
     @abstractmethod
-    def ck_test(self, trajectories: Any, steps: int, *, coordinate: int = 0, ranges: int = 3) -> Any:
+    def ck_test(self, trajectories: Any, steps: int, *, coordinate: Coordinate = 0, ranges: int = 3) -> Any:
         """Compare k-step predictions with data."""
 
     @abstractmethod
@@ -126,17 +126,29 @@ class Model(eqx.Module):
         """Steps after which the belief is within `tolerance` of the stationary one, in total variation."""
 
     @abstractmethod
-    def autocorrelation(self, coordinate: int, steps: int) -> Float[Array, " k"]:
+    def autocorrelation(self, coordinate: Coordinate, steps: int) -> Float[Array, " k"]:
         """Corr(x_c at time 0, x_c at time k)."""
 
     @abstractmethod
     def stay_probability(
-        self, lower: ArrayLike, upper: ArrayLike, steps: int, *, initial: Any = None, inputs: ArrayLike | None = None
+        self,
+        lower: Ends,
+        upper: ArrayLike | None = None,
+        steps: int | None = None,
+        *,
+        initial: Any = None,
+        inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
         """P(x_1, ..., x_k all in the box) for k = 1, ..., steps, shape (steps,)."""
 
     def exit_probability(
-        self, lower: ArrayLike, upper: ArrayLike, steps: int, *, initial: Any = None, inputs: ArrayLike | None = None
+        self,
+        lower: Ends,
+        upper: ArrayLike | None = None,
+        steps: int | None = None,
+        *,
+        initial: Any = None,
+        inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
         """P(x_k is the first of x_1, x_2, ... outside the box) for k = 1, ..., steps: the first-exit time."""
         stayed = self.stay_probability(lower, upper, steps, initial=initial, inputs=inputs)
@@ -145,18 +157,20 @@ class Model(eqx.Module):
     @abstractmethod
     def reach_probability(
         self,
-        lower: ArrayLike,
-        upper: ArrayLike,
-        steps: int,
+        lower: Ends,
+        upper: ArrayLike | None = None,
+        steps: int | None = None,
         *,
-        avoid: tuple[ArrayLike, ArrayLike] | None = None,
+        avoid: tuple[ArrayLike, ArrayLike] | Ends | None = None,
         initial: Any = None,
         inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
         """P(one of x_1, ..., x_k in the box) for k = 1, ..., steps, shape (steps,)."""
 
     @abstractmethod
-    def mean_first_passage(self, lower: ArrayLike, upper: ArrayLike, *, initial: Any = None) -> Float[Array, ""]:
+    def mean_first_passage(
+        self, lower: Ends, upper: ArrayLike | None = None, *, initial: Any = None
+    ) -> Float[Array, ""]:
         """E[min {k >= 0: x_k in the box}], in steps."""
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -82,6 +82,11 @@ class Sensor(eqx.Module):
     def require_fits(self, transition: AbstractTransition) -> None:
         """A ValueError where a process cannot have this sensor as its own."""
         del transition
+
+    def on_columns(self, columns: Sequence[str]) -> Sensor:
+        """The sensor of states with these columns: coordinates that were given by name get their places."""
+        del columns
+        return self
 
     def reader(self, transition: AbstractTransition, *, own: bool = True) -> Reader:
         """The sensor prepared for a transition.

@@ -211,7 +211,7 @@ class AbstractTransition(eqx.Module):
 
     def later(self, belief: Belief, u: Float[Array, " e"] | None = None) -> Belief:
         """The belief one step later."""
-        return self.belief(self.push(self.enter(belief), u))
+        return self.belief(self.push(self.enter(belief), u)).with_columns(belief.names)
 
     def mean_push(self, states: Float[Array, "n d"]) -> Numbers:
         """The numbers of the belief one step after a state picked from these at random."""

@@ -108,20 +108,47 @@ def count(value: object, name: str, least: int = 0) -> int:
     return int(value)
 
 
-def coordinates(chosen: Sequence[int] | int, dim: int) -> tuple[int, ...]:
-    """Distinct coordinate indices below dim, negative ones counted from the end."""
-    listed = [chosen] if isinstance(chosen, (int, np.integer)) else list(chosen)
+def coordinates(
+    chosen: Sequence[int | str] | int | str, dim: int, names: Sequence[str] | None = None
+) -> tuple[int, ...]:
+    """Distinct coordinates as indices below dim, given by name or by index, negative ones counted from the end.
+
+    Names are those of the columns; x0, x1, ... where none are given.
+    """
+    listed = [chosen] if isinstance(chosen, (int, np.integer, str)) else list(chosen)
     if not listed:
         raise ValueError("Expected at least one coordinate, got none.")
-    found = []
-    for index in listed:
-        whole = isinstance(index, (int, np.integer)) and not isinstance(index, bool)
-        if not whole or not -dim <= index < dim:
-            raise ValueError(f"Expected coordinates between 0 and {dim - 1}, got {index!r}.")
-        found.append(int(index) % dim)
+    found = tuple(_place(one, dim, columns(names, dim)) for one in listed)
     if len(set(found)) != len(found):
         raise ValueError(f"Expected distinct coordinates, got {listed}.")
-    return tuple(found)
+    return found
+
+
+def _place(given: object, dim: int, names: tuple[str, ...]) -> int:
+    if isinstance(given, str):
+        if given not in names:
+            raise ValueError(f"Expected coordinates among {list(names)}, got {given!r}.{near(given, names)}")
+        return names.index(given)
+    whole = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
+    if not whole or not -dim <= given < dim:  # type: ignore[operator]
+        raise ValueError(f"Expected coordinates between 0 and {dim - 1}, got {given!r}.")
+    return int(given) % dim  # type: ignore[call-overload]
+
+
+def by_coordinate(values: Mapping[Any, Any], dim: int, names: Sequence[str] | None = None) -> dict[int, Any]:
+    """A mapping from coordinates, by name or index, as one from indices in ascending order."""
+    return dict(sorted(zip(coordinates(list(values), dim, names), values.values(), strict=True)))
+
+
+def state(given: ArrayLike, dim: int, names: Sequence[str] | None = None) -> ArrayLike:
+    """One state as it was given, or from a mapping with a number for each coordinate."""
+    if not isinstance(given, Mapping):
+        return given
+    found, known = by_coordinate(given, dim, names) if given else {}, columns(names, dim)
+    if len(found) < dim:
+        missing = [name for c, name in enumerate(known) if c not in found]
+        raise ValueError(f"Expected a number for each of the coordinates {list(known)}, got none for {missing}.")
+    return _side(found, dim, np.nan)
 
 
 def columns(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:
@@ -140,28 +167,46 @@ def shape(wanted: Sequence[int] | int) -> tuple[int, ...]:
     return tuple(count(length, "shape", 1) for length in listed)
 
 
-def powers(wanted: Sequence[int], dim: int, most: int = 4) -> tuple[int, ...]:
-    """One power per coordinate, at most `most` together."""
+def powers(
+    wanted: Sequence[int] | Mapping[Any, int], dim: int, names: Sequence[str] | None = None, most: int = 4
+) -> tuple[int, ...]:
+    """One power per coordinate, at most `most` together; those a mapping leaves out are zero."""
+    if isinstance(wanted, Mapping):
+        given = by_coordinate(wanted, dim, names)
+        wanted = [given.get(c, 0) for c in range(dim)]
     found = tuple(count(power, "powers") for power in wanted)
     if len(found) != dim or sum(found) > most:
         raise ValueError(f"Expected {dim} powers with a sum of at most {most}, got {list(wanted)}.")
     return found
 
 
-def fixed(values: Mapping[int, Any], dim: int) -> dict[int, Any]:
+def fixed(values: Mapping[Any, Any], dim: int, names: Sequence[str] | None = None) -> dict[int, Any]:
     """Coordinates to fix and their finite values, in ascending order; one coordinate at least has to stay free."""
     if not isinstance(values, Mapping) or not values:
         raise ValueError(f"Expected a mapping from coordinates to values, such as {{1: 0.3}}, got {values!r}.")
-    where = coordinates(list(values), dim)
-    if len(where) == dim:
+    found = by_coordinate(values, dim, names)
+    if len(found) == dim:
         raise ValueError(f"Expected at least one of {dim} coordinates left free, got values for all of them.")
-    for value in values.values():
+    for value in found.values():
         require_finite(as_float(value, "values"), "values")
-    return dict(sorted(zip(where, values.values(), strict=True)))
+    return found
 
 
-def box_end(x: ArrayLike, dim: int, name: str) -> Array:
-    """One end of a box, shape (..., dim) or one number for all coordinates; infinite allowed, NaN not."""
+def shares(given: ArrayLike) -> Array:
+    """Probabilities strictly between zero and one, at least one of them."""
+    array = as_float(given, "shares")
+    if array.size == 0 or (is_concrete(array) and not np.all((np.asarray(array) > 0) & (np.asarray(array) < 1))):
+        raise ValueError(f"Expected shares strictly between 0 and 1, at least one, got {given}.")
+    return array
+
+
+def box_end(x: ArrayLike, dim: int, name: str, names: Sequence[str] | None = None) -> Array:
+    """One end of a box, shape (..., dim) or one number for all coordinates; infinite allowed, NaN not.
+
+    A mapping gives upper ends; coordinates it leaves out are open.
+    """
+    if isinstance(x, Mapping):
+        x = _side(by_coordinate(x, dim, names), dim, np.inf)
     x = as_float(x, name)
     if x.ndim == 0:
         x = jnp.broadcast_to(x, (dim,))
@@ -172,8 +217,38 @@ def box_end(x: ArrayLike, dim: int, name: str) -> Array:
     return x
 
 
-def box(lower: ArrayLike, upper: ArrayLike, dim: int) -> tuple[Array, Array]:
+def ends(
+    lower: ArrayLike, upper: ArrayLike | None, dim: int, names: Sequence[str] | None = None
+) -> tuple[ArrayLike, ArrayLike]:
+    """Both ends of boxes as they were given, or from a mapping of coordinates to (lower, upper), others open."""
+    if not isinstance(lower, Mapping):
+        if upper is None:
+            raise ValueError(
+                "Expected lower and upper ends of a box, or a mapping from coordinates to both, such as"
+                " {'x0': (0, 1)}, got lower ends alone."
+            )
+        return lower, upper
+    if upper is not None:
+        raise ValueError(f"Expected a mapping from coordinates to (lower, upper) alone, got {upper!r} as upper ends.")
+    pairs = by_coordinate(lower, dim, names) if lower else {}
+    low, high = {}, {}
+    for c, given in pairs.items():
+        try:
+            low[c], high[c] = given
+        except (TypeError, ValueError):
+            raise ValueError(f"Expected a pair (lower, upper) for each coordinate of a box, got {given!r}.") from None
+    return _side(low, dim, -np.inf), _side(high, dim, np.inf)
+
+
+def _side(given: Mapping[int, Any], dim: int, open_end: float) -> ArrayLike:
+    """Ends of shape (..., dim) from those of some coordinates."""
+    library: Any = np if all(map(is_concrete, given.values())) else jnp
+    return library.stack(library.broadcast_arrays(*(given.get(c, open_end) for c in range(dim))), axis=-1)
+
+
+def box(lower: ArrayLike, upper: ArrayLike | None, dim: int, names: Sequence[str] | None = None) -> tuple[Array, Array]:
     """Both ends of boxes, lower <= upper in every coordinate."""
+    lower, upper = ends(lower, upper, dim, names)
     low, high = box_end(lower, dim, "lower"), box_end(upper, dim, "upper")
     if is_concrete(low) and is_concrete(high) and not np.all(np.asarray(low) <= np.asarray(high)):
         raise ValueError(f"Expected lower <= upper in every coordinate, got {low} and {high}.")

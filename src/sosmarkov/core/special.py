@@ -95,8 +95,13 @@ def log_beta_between(a: Array, b: Array, lower: Array, upper: Array) -> Array:
     return jnp.log(betainc(a, b, high) - betainc(a, b, low))
 
 
-def log_normal_between(lower: Array, upper: Array) -> Array:
-    """log(Phi(upper) - Phi(lower)), infinite bounds allowed, without cancellation in either tail."""
+def log_normal_between(lower: Array | None, upper: Array) -> Array:
+    """log(Phi(upper) - Phi(lower)), infinite bounds allowed, without cancellation in either tail.
+
+    No lower bound at all is cheaper than an infinite one.
+    """
+    if lower is None:
+        return log_ndtr(upper)
     flip = lower > 0
     low, high = jnp.where(flip, -upper, lower), jnp.where(flip, -lower, upper)
     in_tail = high < -1.0

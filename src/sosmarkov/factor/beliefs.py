@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -17,13 +17,15 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 from sosmarkov.contracts.belief import Belief, estimated_probability
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.numerics import Signed, within
+from sosmarkov.core.numerics import within
 from sosmarkov.core.stored import require, stored
 from sosmarkov.factor import integrals, sampling
-from sosmarkov.factor.bases import Basis, FullGaussianBasis, GaussianBasis, Terms, require_compatible
+from sosmarkov.factor.bases import Basis, FullGaussianBasis, require_compatible
 from sosmarkov.factor.bases.full_sum import Sums, sum_at
 from sosmarkov.factor.forms import Form, same
 from sosmarkov.factor.integrals import Expansion
+from sosmarkov.factor.lines import SumLine, values_at
+from sosmarkov.factor.space import Space
 from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
 
 
@@ -52,7 +54,7 @@ class DensityBelief(Belief):
 
     def anonymous(self) -> DensityBelief:
         """The same density for compiled programs, without what would make each of them another program."""
-        return self
+        return self.with_columns(None)
 
     def log_prob(self, x: ArrayLike) -> Float[Array, ...]:
         """log-density at states of shape (..., d); -inf outside the domain, never NaN."""
@@ -71,34 +73,25 @@ class DensityBelief(Belief):
         """E[x x^T] - E[x] E[x]^T, as exact as `mean`."""
         return integrals.mean_and_covariance(self.expansion(), self.transform)[1]
 
-    def moment(self, powers: Sequence[int]) -> Float[Array, ""]:
-        """The raw moment E[prod_c x_c^powers_c], powers of shape (d,) with a sum of at most 4; as exact as `mean`."""
-        return integrals.moment(self.expansion(), self.transform, checks.powers(powers, self.dim))
+    def _moment(self, powers: tuple[int, ...]) -> Float[Array, ""]:
+        return integrals.moment(self.expansion(), self.transform, powers)
 
-    def probability(self, lower: ArrayLike, upper: ArrayLike) -> Float[Array, ...]:
-        """P(lower < x < upper), for bounds of shape (..., d) or single numbers; infinite ones allowed.
-
-        Closed form for families of products under coordinate-wise transforms. Full-covariance kernels, and Gaussian
-        ones under an affine map that mixes coordinates, have closed probabilities where one coordinate alone is
-        bounded; otherwise draws are counted, with an `EstimateWarning` that gives the error.
-        """
-        lower, upper = checks.box(lower, upper, self.dim)
-        if self._exact_boxes:
+    def _probability(self, lower: Array, upper: Array) -> Float[Array, ...]:
+        space = self.space
+        if space.separate or space.on_a_line:
             return _boxes(self.anonymous(), lower, upper)
-        if self.dim == 1 and self._gaussian:
-            return self.marginal([0]).probability(lower, upper)
+        if self.dim == 1 and space.gaussian:
+            return self._marginal((0,))._probability(lower, upper)
         if not (checks.is_concrete(lower) and checks.is_concrete(upper)):
-            raise ValueError(f"Expected known bounds for {self._family_and_transform()}, got traced ones.")
+            raise ValueError(f"Expected known bounds for {space}, got traced ones.")
         bounded = np.flatnonzero(np.any(((lower > -np.inf) | (upper < np.inf)).reshape(-1, self.dim), axis=0))
         if len(bounded) == 0:
             return jnp.broadcast_to(self.mass(), np.broadcast_shapes(lower.shape, upper.shape)[:-1])
-        if len(bounded) == 1 and self._gaussian:
-            return self.marginal(bounded.tolist()).probability(lower[..., bounded], upper[..., bounded])
+        if len(bounded) == 1 and space.gaussian:
+            return self._marginal((int(bounded[0]),))._probability(lower[..., bounded], upper[..., bounded])
         if np.all(np.any(lower >= upper, axis=-1)):
             return jnp.zeros(np.broadcast_shapes(lower.shape, upper.shape)[:-1])
-        return estimated_probability(
-            self, lower, upper, f"Boxes have no closed form for {self._family_and_transform()}."
-        )
+        return estimated_probability(self, lower, upper, f"Boxes have no closed form for {space}.")
 
     def support(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
         """The domain, or the belief's own box, in data space; all of it under a transform that mixes coordinates."""
@@ -125,15 +118,9 @@ class DensityBelief(Belief):
         return jnp.sqrt(jnp.maximum(pp - 2.0 * pq + qq, 0.0))
 
     @property
-    def _gaussian(self) -> bool:
-        return isinstance(self.basis, (GaussianBasis, FullGaussianBasis)) and self.transform.split().inner is None
-
-    @property
-    def _exact_boxes(self) -> bool:
-        return self.transform.coordinatewise and (self.dim == 1 or not isinstance(self.basis, FullGaussianBasis))
-
-    def _family_and_transform(self) -> str:
-        return f"family {self.basis.family} under {type(self.transform).__name__}"
+    def space(self) -> Space:
+        """What is known of it in closed form."""
+        return Space(self.basis, self.transform)
 
 
 def _sound(belief: ProductBelief) -> None:
@@ -189,7 +176,8 @@ class ProductBelief(DensityBelief):
     def changed(self, found: tuple[Form, Array | None, Array | None]) -> ProductBelief:
         """With another h on another box; g and the transform are shared, so that the next step knows them again."""
         h, lower, upper = found
-        return ProductBelief(g=self.g, h=h, transform=self.transform, lower=lower, upper=upper)
+        parts = {"g": self.g, "h": h, "transform": self.transform, "lower": lower, "upper": upper}
+        return ProductBelief(**parts, names=self.names)
 
     def facing(self, transition: Any, backward: Array) -> tuple[float, ProductBelief]:
         """h B in the place of h g."""
@@ -216,13 +204,7 @@ class ProductBelief(DensityBelief):
         values = _in_blocks(self.log_prob_model, y, self.g.basis.size + self.h.basis.size)
         return values, jnp.zeros(len(y), dtype=bool)
 
-    def marginal(self, coordinates: Sequence[int] | int) -> MarginalBelief:
-        """The belief over some coordinates, in the order given.
-
-        Closed form for every family under coordinate-wise transforms (identity, standardise,
-        Gaussian CDF and chains of these), and for Gaussian families under any affine map.
-        """
-        kept = checks.coordinates(coordinates, self.dim)
+    def _marginal(self, kept: tuple[int, ...]) -> MarginalBelief:
         belief = self.own_coordinates()
         return MarginalBelief(
             parent=belief,
@@ -231,17 +213,26 @@ class ProductBelief(DensityBelief):
             transform=belief.transform.select(kept),
         )
 
-    def condition(self, values: Mapping[int, float]) -> ProductBelief:
-        """The belief over the other coordinates, in their order, given x_c = values[c].
-
-        p(x_others | x_fixed) is again a product of two forms: each function leaves one of the other coordinates
-        and a number. Closed form wherever `marginal` is.
-        """
-        at = checks.fixed(values, self.dim)
+    def line(self, coordinate: int) -> SumLine:
+        """The others integrated out, the coefficients of h left open."""
         belief = self.own_coordinates()
-        log_mass, found = _conditioned(belief, tuple(at), jnp.asarray(list(at.values()), dtype=float))
+        g, h = belief.g, belief.h
+        weights = jnp.broadcast_to(g.coefficients[:, None], (len(g.coefficients), len(h.coefficients)))
+        sum_ = Expansion(g.basis, g.terms, h.terms, weights, belief.lower, belief.upper)
+        own = integrals.marginalise(sum_, (coordinate,))
+        return SumLine(coefficients=h.coefficients[None], sum=own, transform=belief.transform.select((coordinate,)))
+
+    def line_coefficients(self) -> Float[Array, " q"]:
+        """Those of h, where its functions are of the data's own coordinates."""
+        return self.own_coordinates().h.coefficients
+
+    def _condition(self, values: dict[int, Any]) -> ProductBelief:
+        """Again a product of two forms: each function leaves one of the other coordinates and a number."""
+        belief = self.own_coordinates()
+        given = jnp.asarray(list(values.values()), dtype=float)
+        log_mass, found = _conditioned(belief.with_columns(None), tuple(values), given)
         if checks.is_concrete(log_mass) and not np.isfinite(log_mass):
-            raise ValueError(f"Expected values where the belief has a density, got {dict(at)}: there is none.")
+            raise ValueError(f"Expected values where the belief has a density, got {values}: there is none.")
         return found
 
     def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
@@ -256,13 +247,10 @@ class ProductBelief(DensityBelief):
 
     def in_data_space(self) -> ProductBelief:
         """Gaussian kernels stay Gaussian under affine maps; other families do not stay products."""
+        self.space.require("marginal")
+        if self.lower is not None:
+            raise ValueError("Expected a belief on the whole domain to move to data space, got one on a box.")
         matrix, offset, _ = self.transform.split()
-        if not self._gaussian or self.lower is not None:
-            raise ValueError(
-                "Expected a coordinate-wise transform, or Gaussian functions under an affine one, for a"
-                f" marginal in closed form; got family {self.g.basis.family} under {self.transform}."
-                " Use a standardising transform."
-            )
         log_det = self.transform.forward(offset)[1]
         # Unit norm in y is exp(-log_det / 2) of unit norm in x, for each of four functions.
         moved = [_moved(form, matrix, offset) for form in (self.g, self.h)]
@@ -271,10 +259,8 @@ class ProductBelief(DensityBelief):
         return ProductBelief(g=moved[0], h=h, transform=Identity(self.dim))
 
 
-def _moved(form: Form, matrix: Array, offset: Array) -> Form:
-    basis = form.basis
-    assert isinstance(basis, (GaussianBasis, FullGaussianBasis))
-    return eqx.tree_at(lambda f: f.basis, form, FullGaussianBasis.pushed(basis, matrix, offset))
+def _moved(form: Any, matrix: Array, offset: Array) -> Form:
+    return eqx.tree_at(lambda f: f.basis, form, FullGaussianBasis.pushed(form.basis, matrix, offset))
 
 
 class MarginalBelief(DensityBelief):
@@ -297,7 +283,7 @@ class MarginalBelief(DensityBelief):
     def anonymous(self) -> MarginalBelief:
         """Whichever coordinates were kept, the same program serves."""
         kept = tuple(range(len(self.kept)))
-        return MarginalBelief(parent=self.parent, kept=kept, sum=self.sum, transform=self.transform)
+        return MarginalBelief(parent=self.parent.with_columns(None), kept=kept, sum=self.sum, transform=self.transform)
 
     def expansion(self) -> Expansion:
         """The sum itself."""
@@ -308,7 +294,7 @@ class MarginalBelief(DensityBelief):
         basis, weights = self.sum.basis, self.sum.weights
         inside = basis.inside(y) & within(y, self.sum.lower, self.sum.upper)
         safe = jnp.where(inside[:, None], y, basis.interior_point())
-        if isinstance(basis, FullGaussianBasis):
+        if not basis.axis_aligned:
             # Marginalised, all products of terms stand on the left.
             left = self.sum.left
             theta = left.theta._replace(offset=left.theta.offset + left.log_scale)
@@ -319,33 +305,29 @@ class MarginalBelief(DensityBelief):
         return jnp.where(inside, jnp.log(sums.value) + sums.log_scale, -jnp.inf), lost
 
     def _sums(self, y: Float[Array, " d"]) -> Sums:
-        left, right = (_values(self.sum.basis, terms, y) for terms in (self.sum.left, self.sum.right))
+        left, right = (values_at(self.sum.basis, terms, y) for terms in (self.sum.left, self.sum.right))
         value = left.values @ self.sum.weights @ right.values
         size = jnp.abs(left.values) @ jnp.abs(self.sum.weights) @ jnp.abs(right.values)
         return Sums(value, size, left.log_scale + right.log_scale)
 
-    def marginal(self, coordinates: Sequence[int] | int) -> MarginalBelief:
-        """Fewer of the parent's coordinates."""
-        chosen = checks.coordinates(coordinates, self.dim)
-        return self.parent.marginal([self.kept[c] for c in chosen])
+    def _marginal(self, kept: tuple[int, ...]) -> MarginalBelief:
+        return self.parent._marginal(tuple(self.kept[c] for c in kept))
 
-    def condition(self, values: Mapping[int, float]) -> MarginalBelief:
+    def line(self, coordinate: int) -> SumLine:
+        """The parent's."""
+        return self.parent.line(self.kept[coordinate])
+
+    def _condition(self, values: dict[int, Any]) -> MarginalBelief:
         """The parent given the values, with the coordinates that were dropped integrated out as before."""
-        at = checks.fixed(values, self.dim)
-        given = self.parent.condition({self.kept[c]: value for c, value in at.items()})
+        gone = {self.kept[c]: value for c, value in values.items()}
+        given = self.parent._condition(dict(sorted(gone.items())))
         # The parent's free coordinates are numbered anew.
-        gone = {self.kept[c] for c in at}
         number = {c: i for i, c in enumerate(c for c in range(self.parent.dim) if c not in gone)}
-        return given.marginal([number[c] for i, c in enumerate(self.kept) if i not in at])
+        return given._marginal(tuple(number[c] for i, c in enumerate(self.kept) if i not in values))
 
     def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
         """Draws of the parent, their other coordinates left out."""
         return self.parent.sample(key, shape)[..., np.asarray(self.kept)]
-
-
-def _values(basis: Basis, terms: Terms, y: Array):
-    log_abs, sign = basis.log_abs(terms.theta, y)
-    return Signed(log_abs + terms.log_scale, sign).scaled()
 
 
 @eqx.filter_jit

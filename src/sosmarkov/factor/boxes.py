@@ -13,11 +13,9 @@ from jaxtyping import Float
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.special import log_normal_between
-from sosmarkov.factor.bases import FullGaussianBasis, GaussianBasis
 from sosmarkov.factor.forms import Form, overlap_table
-from sosmarkov.factor.likelihood import LinearReading, Message
-from sosmarkov.factor.normals import project
+from sosmarkov.factor.likelihood import Message
+from sosmarkov.factor.space import Space
 from sosmarkov.spaces.transforms import Transform
 
 
@@ -56,28 +54,14 @@ class Box(eqx.Module):
         Closed form for families of products under coordinate-wise transforms, and for Gaussian kernels of any kind
         where one coordinate alone is bounded.
         """
-        if transform.coordinatewise and not isinstance(g.basis, FullGaussianBasis):
+        space = Space(g.basis, transform)
+        if space.separate:
             low, high = (transform.forward(end)[0] for end in (self.lower, self.upper))
             if within is not None:
                 low, high = jnp.maximum(low, within[0]), jnp.minimum(high, within[1])
                 high = jnp.maximum(low, high)
             return g.basis.overlap_between(g.terms, h.terms, low, high)
-        whole = g.basis.overlap(g.terms, h.terms)
-        if not self.bounded:
-            return whole
-        if len(self.bounded) > 1 or not isinstance(g.basis, (GaussianBasis, FullGaussianBasis)):
-            raise ValueError(
-                f"Expected an axis-aligned family under a coordinate-wise transform for boxes in closed form, got"
-                f" family {g.basis.family} under {type(transform).__name__}. Use basis 'gaussian' with a standardising"
-                " transform, bound one coordinate only, or count trajectories of `process.sample`."
-            )
-        c = min(self.bounded)
-        matrix, offset, _ = transform.split()
-        read = LinearReading(matrix[c][None], offset[c][None], jnp.zeros(1))
-        found = project(g.basis, g.terms, h.terms, read)
-        std = jnp.sqrt(found.covariance[0, 0])
-        share = log_normal_between((self.lower[c] - found.mean[0]) / std, (self.upper[c] - found.mean[0]) / std)
-        return jnp.where(jnp.any(self.lower >= self.upper), 0.0, whole * jnp.exp(share))
+        return space.slab(g.terms, h.terms, self.lower, self.upper, self.bounded)
 
 
 class Window(eqx.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from jaxtyping import Float, Int
 
 from sosmarkov.core.checks import is_concrete
 from sosmarkov.factor.bases import Basis, FullGaussianBasis, Terms, require_compatible
+from sosmarkov.factor.space import Space
 from sosmarkov.spaces.transforms import Transform
 
 _MOST_PAIRS = 2 * 10**10
@@ -96,7 +99,7 @@ def moment(sum_: Expansion, transform: Transform, powers: tuple[int, ...]) -> Fl
 
 def marginalise(sum_: Expansion, kept: tuple[int, ...]) -> Expansion:
     """The sum with all but some coordinates integrated out."""
-    if isinstance(sum_.basis, FullGaussianBasis):
+    if not sum_.basis.axis_aligned:
         # Which coordinates are kept is data here: one program, which takes long to compile, serves all of them.
         order = [*kept, *(c for c in range(sum_.basis.dim) if c not in kept)]
         sum_, kept = _reordered(sum_, sum_.basis, jnp.asarray(order)), tuple(range(len(kept)))
@@ -104,7 +107,7 @@ def marginalise(sum_: Expansion, kept: tuple[int, ...]) -> Expansion:
 
 
 @eqx.filter_jit
-def _reordered(sum_: Expansion, basis: FullGaussianBasis, order: Int[Array, " d"]) -> Expansion:
+def _reordered(sum_: Expansion, basis: Any, order: Int[Array, " d"]) -> Expansion:
     """A sum of Gaussians over the same coordinates in another order."""
     by = (slice(None), order[:, None], order)
 
@@ -126,11 +129,11 @@ def _marginalise(sum_: Expansion, kept: tuple[int, ...]) -> Expansion:
 def overlap(one: Expansion, other: Expansion, transform: Transform, other_transform: Transform) -> Float[Array, ""]:
     """int p q in data space, for two sums under the same affine transform."""
     require_compatible(("the belief", one.basis), ("the other belief", other.basis))
+    Space(one.basis, transform).require("overlap")
     same = eqx.filter_jit(eqx.tree_equal)(transform, other_transform)
-    if transform.split().inner is not None or (is_concrete(jnp.asarray(same)) and not same):
+    if is_concrete(jnp.asarray(same)) and not same:
         raise ValueError(
-            "Expected two beliefs under the same affine transform for an overlap in closed form, got"
-            f" {type(transform).__name__} and {type(other_transform).__name__} (or different parameters)."
+            "Expected two beliefs under the same affine transform for an overlap in closed form, got different ones."
             " Average other.prob over draws of this belief instead."
         )
     pairs = one.weights.size * other.weights.size

@@ -13,8 +13,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.core.numerics import exp2
-from sosmarkov.factor.bases import Basis, FullGaussianBasis, Terms
-from sosmarkov.factor.bases.full_table import projected_products
+from sosmarkov.factor.bases import Basis, Terms
 from sosmarkov.factor.likelihood import LinearReading
 
 # A matrix for every pair of terms: entries of the lower triangle that are not zero throughout, by (row, column).
@@ -73,17 +72,9 @@ class Projections(eqx.Module):
 
 def project(basis: Basis, left: Terms, right: Terms, read: LinearReading) -> Projections:
     """The projections of every product of a left and a right term."""
-    H, k = read.H, len(read.H)
-    if isinstance(basis, FullGaussianBasis):
-        mean, covariance = projected_products(left.theta, right.theta, H)
-        entries = {(i, j): covariance[..., i, j] for i in range(k) for j in range(i + 1)}
-    else:
-        theta = basis.outer(left, right).theta
-        mean = theta.mean @ H.T
-        entries = {(i, i): jnp.sum(H[i] ** 2 / theta.precision, axis=-1) for i in range(k)}
-    for i in range(k):
-        entries[i, i] = entries[i, i] + read.std[i] ** 2
-    return Projections(jnp.moveaxis(mean, -1, 0) + read.offset[:, None, None], entries)
+    mean, entries = basis.project(left, right, read.H)
+    noisy = {(i, j): entry + read.std[i] ** 2 if i == j else entry for (i, j), entry in entries.items()}
+    return Projections(mean + read.offset[:, None, None], noisy)
 
 
 class Weighed(NamedTuple):

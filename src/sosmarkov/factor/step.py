@@ -149,7 +149,8 @@ class FactorTransition(AbstractTransition):
 
     def later(self, belief: Belief, u: Float[Array, " e"] | None = None) -> ProductBelief:
         """The belief after one step, which shares its factor g with the transition."""
-        return ProductBelief(g=self.g, h=_form_later(self, belief, u), transform=self.transform)
+        h = _form_later(self, belief, u)
+        return ProductBelief(g=self.g, h=h, transform=self.transform, names=belief.names)
 
     def mean_push(self, states: Float[Array, "n d"]) -> Float[Array, " q"]:
         """The mean over states of C_1 from each."""

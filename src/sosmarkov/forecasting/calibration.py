@@ -11,6 +11,7 @@ from jax import Array
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.known import KnownState
+from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.data.given import padded
 from sosmarkov.inference.trajectories import gather
@@ -63,7 +64,7 @@ def calibrate(
 
     Args:
         beliefs: One a step, as `propagate` gives them.
-        data: Trajectories (N, T, d) or a list of (T_i, d); rows of NaN are gaps. Row k belongs to step k.
+        data: Trajectories (N, T, d) or a list of (T_i, d); rows with NaN are gaps. Row k belongs to step k.
         steps: Which steps to compare; all that both have where None. A known start has nothing to compare.
         most: Distribution functions, which cost more than densities, at the states of so many trajectories at most,
             evenly picked; of all where None.
@@ -93,8 +94,10 @@ def spread(count: int, most: int) -> np.ndarray:
 
 
 def stacked(data: ArrayLike, dim: int) -> np.ndarray:
-    """Trajectories as one array (N, T, d), NaN where there is nothing."""
-    return padded(gather(data, dim))
+    """Trajectories as one array (N, T, d), NaN where there is nothing; rows with any NaN are left out."""
+    several = isinstance(data, (list, tuple)) or np.ndim(data) == 3
+    parts = [np.asarray(checks.as_float(one, "trajectories")) for one in (data if several else [data])]
+    return padded(gather([np.where(np.isnan(one).any(axis=-1, keepdims=True), np.nan, one) for one in parts], dim))
 
 
 def _at_seen(function: Callable[[Array], Array], states: np.ndarray) -> np.ndarray:

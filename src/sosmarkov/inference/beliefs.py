@@ -12,11 +12,13 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.belief import Belief, Coordinate
+from sosmarkov.contracts.line import quantiles
 from sosmarkov.contracts.mixture import EnsembleBelief, draw_parts
 from sosmarkov.contracts.reader import Reader
 from sosmarkov.contracts.transition import AbstractTransition, Numbers
 from sosmarkov.core import checks
+from sosmarkov.core.checks import ArrayLike
 
 
 class BeliefSequence(eqx.Module, Sequence):
@@ -40,6 +42,17 @@ class BeliefSequence(eqx.Module, Sequence):
     def covariances(self) -> Float[Array, "t d d"]:
         """The covariance of every belief, by one program."""
         return _of_each(self, "covariance")
+
+    def quantiles(
+        self, shares: ArrayLike, coordinates: Sequence[Coordinate] | Coordinate | None = None
+    ) -> Float[Array, "t *shape d"]:
+        """Quantiles of every belief, shape (T, *shares, coordinates), of all coordinates where None are named."""
+        given, first = checks.shares(shares), self[0]
+        chosen = checks.coordinates(range(first.dim) if coordinates is None else coordinates, first.dim, first.columns)
+        return jnp.stack(self._quantiles(given.reshape(-1), chosen)).reshape(len(self), *given.shape, len(chosen))
+
+    def _quantiles(self, shares: Float[Array, " n"], chosen: tuple[int, ...]) -> list[Float[Array, "n d"]]:
+        return [belief.quantile(shares, chosen) for belief in self]
 
     @overload
     def __getitem__(self, index: int) -> Belief: ...
@@ -83,7 +96,23 @@ class Beliefs(BeliefSequence):
         """The start, or the belief of the coefficients."""
         if isinstance(k, int) and k == 0:
             return self.initial
-        return self.transition.belief(jax.tree.map(lambda leaf: leaf[k - 1], self.coefficients))
+        found = self.transition.belief(jax.tree.map(lambda leaf: leaf[k - 1], self.coefficients))
+        return found.with_columns(self.initial.names)
+
+    def _quantiles(self, shares: Float[Array, " n"], chosen: tuple[int, ...]) -> list[Float[Array, "n d"]]:
+        """Beliefs after the first differ in their numbers alone."""
+        first = self.initial.quantile(shares, chosen)
+        if len(self) == 1:
+            return [first]
+        one, own = self[1], _own_coefficients(self)
+        lines = tuple(eqx.tree_at(lambda line: line.coefficients, one.line(c), own) for c in chosen)
+        return [first, *quantiles(lines, shares)]
+
+
+@eqx.filter_jit
+def _own_coefficients(beliefs: Beliefs) -> Float[Array, "k q"]:
+    """Of the lines of every belief after the first."""
+    return jax.vmap(lambda C: beliefs.transition.belief(C).line_coefficients())(beliefs.coefficients)
 
 
 class Posteriors(BeliefSequence):

@@ -39,6 +39,8 @@ def sense(given: Options, data: Dataset) -> tuple[Options, Dataset, Make]:
     _refuse(given, transitions=not data.whole)
     kind = _asked_kind(given, data.pairs.u is not None)
     known = given.known_sensor
+    if known is not None:
+        known = known.on_columns(checks.columns(data.columns, data.dim))
     found, scale, scale_o, lost = scaled(data, known is not None)
     readings = found.paths.readings
     assert readings is not None

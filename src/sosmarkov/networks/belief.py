@@ -17,7 +17,7 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import unpack_coefficients
 from sosmarkov.core.programs import few_lengths
-from sosmarkov.factor.bases import FullGaussianBasis
+from sosmarkov.factor.space import Space
 from sosmarkov.networks import draws
 from sosmarkov.networks.contract import Answer, Question, contract, question
 from sosmarkov.networks.model import Model, first_moments, halves
@@ -144,13 +144,9 @@ class NetworkBelief(eqx.Module):
             ends = {i: (low[..., a:b], high[..., a:b]) for i, a, b in where}
         shape = np.broadcast_shapes(*(end.shape[:-1] for pair in ends.values() for end in pair))
         for i in ends:
-            if not self.transforms[i].coordinatewise or isinstance(self.model.kernels[i].psi, FullGaussianBasis):
-                raise ValueError(
-                    f"Expected axis-aligned functions under a coordinate-wise transform in block"
-                    f" {structure.names[i]!r} for the probability of a box, got"
-                    f" {self.model.kernels[i].psi.family} under {type(self.transforms[i]).__name__}."
-                    " Count draws of `sample` instead."
-                )
+            space = Space(self.model.kernels[i].psi, self.transforms[i])
+            if not space.separate:
+                space.refuse("box")
         return {i: tuple(self._model_end(i, end, shape) for end in pair) for i, pair in ends.items()}, shape  # type: ignore[return-value]
 
     def _model_end(self, block: int, end: Array, shape: tuple[int, ...]) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.belief import Belief, Coordinate
 from sosmarkov.contracts.known import KnownState
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
@@ -15,7 +15,7 @@ from sosmarkov.forecasting.calibration import stacked
 from sosmarkov.networks.belief import NetworkBelief
 from sosmarkov.plots import numbers
 from sosmarkov.plots.numbers import pyplot
-from sosmarkov.plots.sources import beliefs_from
+from sosmarkov.plots.sources import beliefs_from, dim_of
 from sosmarkov.process.process import MarkovProcess
 
 _SIDE, _LEVELS, _COLUMNS = 96, 12, 6
@@ -23,7 +23,7 @@ _SIDE, _LEVELS, _COLUMNS = 96, 12, 6
 
 def plot_belief(
     belief: Any,
-    coordinates: Sequence[int] | int | Sequence[str] | str | None = None,
+    coordinates: Sequence[Coordinate] | Coordinate | None = None,
     *,
     ax: Any = None,
     names: Sequence[str] | None = None,
@@ -36,9 +36,9 @@ def plot_belief(
 
     Args:
         belief: Of a process, a filter or a network.
-        coordinates: One or two; names of blocks for a network. All of them where None.
+        coordinates: One or two, by index or name; names of blocks for a network. All of them where None.
         ax: Where to draw; a new figure where None.
-        names: Of the coordinates of `belief`, for the axes.
+        names: Of the coordinates of `belief`, for the axes; their columns where None.
         window: Lower and upper ends of what is drawn, one number a coordinate; nearly all of the mass where None.
         cmap: Colours of contours.
         color: Of a line.
@@ -69,10 +69,11 @@ def plot_belief(
     return ax
 
 
-def plot_stationary(process: MarkovProcess, coordinates: Sequence[int] | int | None = None, **options: Any) -> Any:
+def plot_stationary(
+    process: MarkovProcess, coordinates: Sequence[Coordinate] | Coordinate | None = None, **options: Any
+) -> Any:
     """The belief that a step leaves as it is; arguments and result as for `plot_belief`."""
-    names = options.pop("names", None) or numbers.names_of(process, process.dim)
-    return plot_belief(process.stationary(), coordinates, names=names, **options)
+    return plot_belief(process.stationary(), coordinates, **options)
 
 
 def plot_marginals_over_time(
@@ -80,7 +81,7 @@ def plot_marginals_over_time(
     data: ArrayLike | None = None,
     *,
     steps: Sequence[int] | None = None,
-    pairs: Sequence[Sequence[int]] | None = None,
+    pairs: Sequence[Sequence[Coordinate]] | None = None,
     inputs: ArrayLike | None = None,
     axes: Any = None,
     names: Sequence[str] | None = None,
@@ -105,14 +106,15 @@ def plot_marginals_over_time(
     Returns:
         The Axes, shape (rows, len(steps)).
     """
-    states = None if data is None else stacked(data, _dim(source))
+    states = None if data is None else stacked(data, dim_of(source))
     last = None if states is None or steps is not None else states.shape[1] - 1
     beliefs = beliefs_from(source, max(steps) if steps is not None else last, inputs)
     steps = _steps(steps, len(beliefs) - 1, beliefs)
-    pairs = [(0, 1)] if pairs is None else [checks.coordinates(pair, beliefs[0].dim) for pair in pairs]
-    if beliefs[0].dim < 2 or any(len(pair) != 2 for pair in pairs):
-        raise ValueError(f"Expected pairs of two coordinates, got {pairs} of {beliefs[0].dim}. See plot_fan for one.")
-    names = numbers.names_of(source, beliefs[0].dim) if names is None else list(names)
+    dim, columns = beliefs[0].dim, beliefs[0].columns
+    found = [(0, 1)] if pairs is None else [checks.coordinates(pair, dim, columns) for pair in pairs]
+    if dim < 2 or any(len(pair) != 2 for pair in found):
+        raise ValueError(f"Expected pairs of two coordinates, got {found} of {dim}. See plot_fan for one.")
+    names, pairs = numbers.labels_of(beliefs[0], names), found
     rows = len(pairs) * (1 if states is None else 2)
     if axes is None:
         size = (1.9 * len(steps) + 0.6, 1.9 * rows + 0.3)
@@ -164,11 +166,6 @@ def _draw_states(
     ax.set(xlabel=labels[0], ylabel=f"{labels[1]} (data)")
 
 
-def _dim(source: Any) -> int:
-    found = getattr(source, "beliefs", source)
-    return found.dim if hasattr(found, "dim") else found[0].dim
-
-
 def _steps(steps: Sequence[int] | None, last: int, beliefs: Sequence[Belief]) -> list[int]:
     first = 1 if isinstance(beliefs[0], KnownState) else 0
     if steps is None:
@@ -189,12 +186,10 @@ def _part(belief: Any, coordinates: Any, names: Sequence[str] | None) -> tuple[A
         raise ValueError(
             f"Expected a belief to draw, got {type(belief).__name__}. A process has beliefs: propagate it."
         )
-    labels = numbers.names_of(None, belief.dim) if names is None else list(names)
-    if len(labels) != belief.dim:
-        raise ValueError(f"Expected {belief.dim} names, one a coordinate, got {len(labels)}.")
+    labels = numbers.labels_of(belief, names)
     if coordinates is None:
         return belief, labels
-    chosen = checks.coordinates(coordinates, belief.dim)
+    chosen = checks.coordinates(coordinates, belief.dim, belief.columns)
     return numbers.part_of(belief, chosen), [labels[c] for c in chosen]
 
 

@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from sosmarkov.contracts.belief import Coordinate
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.forecasting.calibration import SHARES, calibrate, spread, stacked
 from sosmarkov.plots import numbers
 from sosmarkov.plots.figures import fan
 from sosmarkov.plots.numbers import pyplot
-from sosmarkov.plots.sources import beliefs_from
+from sosmarkov.plots.sources import beliefs_from, dim_of
 
 
 def plot_fan(
     source: Any,
-    coordinate: int = 0,
+    coordinate: Coordinate = 0,
     *,
     data: ArrayLike | None = None,
     steps: int | None = None,
@@ -34,7 +35,7 @@ def plot_fan(
 
     Args:
         source: A process or an ensemble, the beliefs of one, or what `filter` or `smooth` found.
-        coordinate: Which.
+        coordinate: Which, by index or name.
         data: Trajectories (N, T, d) or a list of (T_i, d); none are drawn where None.
         steps: How far, for a process; as far as the data go where None.
         inputs: Of each step, for a process that takes them.
@@ -48,17 +49,16 @@ def plot_fan(
     Returns:
         The Axes drawn on.
     """
-    states = None if data is None else [np.asarray(one) for one in data]
+    states = None if data is None else stacked(data, dim_of(source))
     if steps is None and states is not None and inputs is None:
-        steps = max(len(one) for one in states) - 1
+        steps = states.shape[1] - 1
     beliefs = beliefs_from(source, steps, inputs)
-    dim = beliefs[0].dim
-    (chosen,) = checks.coordinates(coordinate, dim)
-    labels = numbers.names_of(source, dim) if names is None else list(names)
+    (chosen,) = checks.coordinates(coordinate, beliefs[0].dim, beliefs[0].columns)
+    labels = numbers.labels_of(beliefs[0], names)
     ax = pyplot().subplots(figsize=(6.2, 3.4), layout="constrained")[1] if ax is None else ax
     fan(beliefs, chosen, shares=shares, color=color, label=label, axes=ax)
     if states is not None:
-        observed = stacked(states, dim)[:, : len(beliefs), chosen]
+        observed = states[:, : len(beliefs), chosen]
         for row in spread(len(observed), checks.count(paths, "paths", 1)):
             name = "observed" if row == 0 else None
             ax.plot(observed[row], color="black", alpha=0.35, linewidth=0.8, label=name)
@@ -114,7 +114,8 @@ def plot_calibration(
 
     Args:
         source: A process or an ensemble, or the beliefs of one.
-        data: Trajectories (N, T, d) or a list of (T_i, d), better ones that were not learned from.
+        data: Trajectories (N, T, d) or a list of (T_i, d), better ones that were not learned from. Rows with NaN are
+            left out.
         steps: Which to compare; all that both have where None.
         inputs: Of each step, for a process that takes them; the same for all trajectories.
         most: Use so many trajectories at most, evenly picked; all where None.
@@ -124,11 +125,10 @@ def plot_calibration(
     Returns:
         The two Axes. Whiskers are two standard errors over trajectories.
     """
-    paths = [np.asarray(one) for one in data]
-    beliefs = beliefs_from(source, max(len(one) for one in paths) - 1, inputs)
-    dim = beliefs[0].dim
-    labels = numbers.names_of(source, dim) if names is None else list(names)
-    found = calibrate(beliefs, paths, steps, most=most)
+    states = stacked(data, dim_of(source))
+    beliefs = beliefs_from(source, states.shape[1] - 1, inputs)
+    labels = numbers.labels_of(beliefs[0], names)
+    found = calibrate(beliefs, states, steps, most=most)
     if axes is None:
         axes = pyplot().subplots(1, 2, figsize=(8.2, 3.6), layout="constrained")[1]
     axes = np.asarray(axes, dtype=object)

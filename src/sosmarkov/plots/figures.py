@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.belief import Belief, Coordinate
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.files import write_atomic
@@ -65,7 +65,7 @@ def ck_test(result: ChapmanKolmogorov, axes: Any = None) -> Figure:
 
 def fan(
     beliefs: Sequence[Belief],
-    coordinate: int = 0,
+    coordinate: Coordinate = 0,
     *,
     shares: Sequence[float] = (0.5, 0.9),
     times: ArrayLike | None = None,
@@ -77,7 +77,7 @@ def fan(
 
     Args:
         beliefs: One a step: what `propagate`, `filter` or `smooth` give, or a list.
-        coordinate: Which coordinate.
+        coordinate: Which, by index or name.
         shares: Probabilities of the intervals, each between 0 and 1.
         times: Where to draw each belief; 0, 1, 2, ... where None.
         color: Of line and bands.
@@ -91,9 +91,11 @@ def fan(
     if at.shape != (len(beliefs),):
         raise ValueError(f"Expected one time a belief, {len(beliefs)}, got an array of shape {at.shape}.")
     wanted = [0.5, *(0.5 * (1.0 + sign * share) for share in shares for sign in (-1, 1))]
-    lines = quantiles(list(beliefs), wanted, [coordinate])[..., 0]
+    lines = quantiles(beliefs, wanted, [coordinate])[..., 0]
     if axes is None:
         _, axes = pyplot().subplots(figsize=(6.5, 3.6), layout="constrained")
+        (chosen,) = checks.coordinates(coordinate, beliefs[0].dim, beliefs[0].columns)
+        axes.set_ylabel(beliefs[0].columns[chosen])
     begin = f"{label}, " if label else ""
     # The widest first, so that narrow ones lie on top and look darker.
     for index in reversed(range(len(shares))):

@@ -11,37 +11,30 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from sosmarkov.contracts.belief import Belief
-from sosmarkov.contracts.known import KnownState
+from sosmarkov.contracts.belief import Belief, Coordinate
 from sosmarkov.core import checks
-from sosmarkov.factor.bases import FullGaussianBasis
+from sosmarkov.core.checks import ArrayLike
 from sosmarkov.factor.bases.full_sum import sum_at
 from sosmarkov.factor.beliefs import DensityBelief, MarginalBelief, ProductBelief
+from sosmarkov.inference.beliefs import BeliefSequence
 from sosmarkov.spaces.transforms import to_model
 
 # A window reaches from one of these quantiles to the other, and a quarter of that further on either side: heavy
 # tails would leave the rest too small to see.
 TAIL = 0.01
 _MARGIN = 0.25
-_ROUNDS = 12
 # Points of a line: one number everywhere, so that one compiled program serves.
 CELLS = 400
 
 
-def names_of(source: Any, dim: int) -> list[str]:
-    """Names of the coordinates: the columns a process was learned from, else x0, x1, ..."""
-    columns = getattr(source, "columns", None)
-    if columns is None:
-        return [f"x{c}" for c in range(dim)]
-    found = [str(name) for name in columns]
-    if len(found) != dim:
-        raise ValueError(f"Expected {dim} column names, one a coordinate, got {len(found)}.")
-    return found
+def labels_of(belief: Belief, names: Sequence[str] | None) -> list[str]:
+    """What axes say of the coordinates of a belief: their own names, or others."""
+    return list(checks.columns(belief.columns if names is None else names, belief.dim))
 
 
-def part_of(belief: Belief, coordinates: Sequence[int]) -> Belief:
+def part_of(belief: Belief, coordinates: Sequence[Coordinate] | Coordinate) -> Belief:
     """The belief over some coordinates; itself where those are all, in their order."""
-    chosen = checks.coordinates(coordinates, belief.dim)
+    chosen = checks.coordinates(coordinates, belief.dim, belief.columns)
     return belief if chosen == tuple(range(belief.dim)) else belief.marginal(list(chosen))
 
 
@@ -84,7 +77,7 @@ def _same_terms(belief: Belief, other: Belief) -> bool:
     """Whether marginals of two beliefs are sums of the same full Gaussians, in model coordinates."""
     if not (isinstance(belief, ProductBelief) and isinstance(other, ProductBelief) and belief.dim > 2):
         return False
-    full = isinstance(belief.basis, FullGaussianBasis) and belief.transform.coordinatewise
+    full = not belief.basis.axis_aligned and belief.transform.coordinatewise
     mine, theirs = ((one.g.basis, one.h.basis, one.transform) for one in (belief, other))
     return full and bool(eqx.tree_equal(mine, theirs))
 
@@ -100,38 +93,11 @@ def _with_weights(marginal: MarginalBelief, weights: Array, x: Array) -> Array:
     return jnp.where(lost, jnp.nan, sums.value * jnp.exp(sums.log_scale + log_det))
 
 
-def quantiles(beliefs: Sequence[Belief], shares: Sequence[float], coordinates: Sequence[int]) -> np.ndarray:
-    """Exact quantiles at every step, shape (K, len(shares), len(coordinates)); a known state is all of its own."""
-    wanted = np.asarray(shares, dtype=float)
-    if wanted.size == 0 or not np.all((wanted > 0) & (wanted < 1)):
-        raise ValueError(f"Expected shares strictly between 0 and 1, at least one, got {list(shares)}.")
-
-    def one(belief: Belief, c: int) -> np.ndarray:
-        if isinstance(belief, KnownState):
-            return np.full(len(wanted), float(belief.state[c]))
-        return _solved(belief, wanted, c)
-
-    return np.stack([np.stack([one(belief, c) for c in coordinates], axis=1) for belief in beliefs])
-
-
-def _solved(belief: Belief, shares: np.ndarray, c: int) -> np.ndarray:
-    """F(x) = share by Newton's method from a sum over a grid: a tenth of the work of bisection, to the same digits."""
-    single = part_of(belief, [c])
-    centre, spread = float(single.mean()[0]), float(np.sqrt(single.covariance()[0, 0]))
-    grid = centre + spread * np.linspace(-8.0, 8.0, CELLS)
-    reached = np.cumsum(np.nan_to_num(density(single, grid[:, None])))
-    x = np.interp(shares * reached[-1], reached, grid)
-    for _ in range(_ROUNDS):
-        slope, gap = np.asarray(single.prob(x[:, None])), np.asarray(single.cdf(x[:, None])) - shares
-        with np.errstate(divide="ignore", invalid="ignore"):
-            change = gap / slope
-        x = x - change
-        if not np.all(np.abs(change) < spread):
-            break
-        if np.all(np.abs(change) < 1e-11 * spread):
-            return x
-    # Flat stretches and narrow peaks are for bisection.
-    return np.asarray(belief.quantile(jnp.asarray(shares), c))
+def quantiles(beliefs: Sequence[Belief], shares: ArrayLike, coordinates: Sequence[Coordinate]) -> np.ndarray:
+    """Quantiles of every belief, shape (K, len(shares), len(coordinates)); of a process's own sequence all at once."""
+    if isinstance(beliefs, BeliefSequence):
+        return np.asarray(beliefs.quantiles(shares, coordinates))
+    return np.stack([np.asarray(belief.quantile(shares, coordinates)) for belief in beliefs])
 
 
 def axis_room(low: np.ndarray | float, high: np.ndarray | float, share: float) -> np.ndarray:

@@ -31,3 +31,9 @@ def beliefs_from(source: Any, steps: int | None, inputs: ArrayLike | None) -> Se
     if inputs is not None:
         raise ValueError("Expected inputs with a process only, got some with beliefs, which are under theirs already.")
     return found
+
+
+def dim_of(source: Any) -> int:
+    """How many coordinates the beliefs of a source have."""
+    found = getattr(source, "beliefs", source)
+    return found.dim if isinstance(found, Model) else beliefs_from(source, None, None)[0].dim

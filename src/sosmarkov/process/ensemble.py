@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
-from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.belief import Belief, Coordinate, Ends
 from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.mixture import EnsembleBelief, draw_parts
 from sosmarkov.contracts.model import Model
@@ -30,7 +30,7 @@ from sosmarkov.inference.trajectories import ChapmanKolmogorov
 from sosmarkov.process.process import MarkovProcess, Start
 
 
-@stored(make=lambda fields: Ensemble(**fields), check=require_history, model="ensemble")
+@stored("members", "history", make=lambda fields: Ensemble(**fields), check=require_history, model="ensemble")
 class Ensemble(Model, Sequence[MarkovProcess]):
     """Processes trained at once from different starts; a sequence of them.
 
@@ -128,7 +128,9 @@ class Ensemble(Model, Sequence[MarkovProcess]):
         found = [member.log_likelihood(trajectories, inputs=inputs) for member in self.members]
         return jax.nn.logsumexp(jnp.stack(found), axis=0) - jnp.log(len(self))
 
-    def ck_test(self, trajectories: Any, steps: int, *, coordinate: int = 0, ranges: int = 3) -> ChapmanKolmogorov:
+    def ck_test(
+        self, trajectories: Any, steps: int, *, coordinate: Coordinate = 0, ranges: int = 3
+    ) -> ChapmanKolmogorov:
         """Compare the mean of the members' k-step predictions with data."""
         how = {"coordinate": coordinate, "ranges": ranges}
         found = [member.ck_test(trajectories, steps, **how) for member in self.members]
@@ -196,9 +198,9 @@ class Ensemble(Model, Sequence[MarkovProcess]):
         _, starts = self._starts(initial)
         return max(self._each(lambda member, start: member.mixing_time(tolerance, initial=start), starts))
 
-    def autocorrelation(self, coordinate: int, steps: int) -> Float[Array, " k"]:
+    def autocorrelation(self, coordinate: Coordinate, steps: int) -> Float[Array, " k"]:
         """Corr(x_c at time 0, x_c at time k) in the long run; what members differ in stays, however large k is."""
-        (chosen,) = checks.coordinates(coordinate, self.dim)
+        (chosen,) = checks.coordinates(coordinate, self.dim, self.columns)
         long_run = [member.stationary() for member in self.members]
         means = jnp.stack([belief.mean()[chosen] for belief in long_run])
         variances = jnp.stack([belief.covariance()[chosen, chosen] for belief in long_run])
@@ -207,7 +209,13 @@ class Ensemble(Model, Sequence[MarkovProcess]):
         return (jnp.mean(variances[:, None] * own, axis=0) + between) / (jnp.mean(variances) + between)
 
     def stay_probability(
-        self, lower: ArrayLike, upper: ArrayLike, steps: int, *, initial: Start = None, inputs: ArrayLike | None = None
+        self,
+        lower: Ends,
+        upper: ArrayLike | None = None,
+        steps: int | None = None,
+        *,
+        initial: Start = None,
+        inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
         """P(x_1, ..., x_k all in the box) for k = 1, ..., steps, shape (steps,)."""
         how = {"inputs": inputs}
@@ -215,11 +223,11 @@ class Ensemble(Model, Sequence[MarkovProcess]):
 
     def reach_probability(
         self,
-        lower: ArrayLike,
-        upper: ArrayLike,
-        steps: int,
+        lower: Ends,
+        upper: ArrayLike | None = None,
+        steps: int | None = None,
         *,
-        avoid: tuple[ArrayLike, ArrayLike] | None = None,
+        avoid: tuple[ArrayLike, ArrayLike] | Ends | None = None,
         initial: Start = None,
         inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
@@ -227,7 +235,9 @@ class Ensemble(Model, Sequence[MarkovProcess]):
         how = {"avoid": avoid, "inputs": inputs}
         return self._mean(lambda member, s: member.reach_probability(lower, upper, steps, initial=s, **how), initial)
 
-    def mean_first_passage(self, lower: ArrayLike, upper: ArrayLike, *, initial: Start = None) -> Float[Array, ""]:
+    def mean_first_passage(
+        self, lower: Ends, upper: ArrayLike | None = None, *, initial: Start = None
+    ) -> Float[Array, ""]:
         """E[min {k >= 0: x_k in the box}], in steps."""
         return self._mean(lambda member, start: member.mean_first_passage(lower, upper, initial=start), initial)
 

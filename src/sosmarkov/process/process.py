@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
-from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.belief import Belief, Coordinate, Ends
 from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.model import Model
 from sosmarkov.contracts.reader import Reader, Sensor, Updated, one_reading, readings_in_rows
@@ -29,18 +29,21 @@ from sosmarkov.inference.filter import FilterResult, filter_observations
 from sosmarkov.inference.smooth import SmoothResult, smooth_observations
 from sosmarkov.spaces.transforms import Transform
 
-# Where beliefs start: a belief of the process, a mixture of such, a form h_0, or a known state.
+# Where beliefs start: a belief of the process, a mixture of such, a form h_0, or a known state, by names as well.
 Start = Any
 
 
-@stored(make=lambda fields: MarkovProcess(**fields), check=require_history, model="process")
+_FIELDS = ("initial", "transition", "history", "sensor", "columns")
+
+
+@stored(*_FIELDS, make=lambda fields: MarkovProcess(**fields), check=require_history, model="process")
 class MarkovProcess(Model):
     """A Markov process in rational-factor form.
 
     Args:
         transition: p(x' | x), or p(x' | x, u).
         initial: Where it starts: a form h_0 over a basis of its own (p_0 = g h_0, normalised
-            exactly), a belief of this process, or a known state of shape (d,).
+            exactly), a belief of this process, or a known state of shape (d,), or such as {"x0": 0.5, "x1": 0}.
         sensor: What reads the states where no other is named: learned with the process, or given.
         columns: Names of the coordinates; "x0", "x1", ... where none are given.
     """
@@ -60,12 +63,12 @@ class MarkovProcess(Model):
         history: Any = None,
         columns: Sequence[str] | None = None,
     ):
-        self.transition, self.sensor = transition, sensor
-        self.initial = transition.start(initial)
+        self.transition, self.history = transition, history
+        self.columns = checks.columns(columns, self.dim)
+        self.initial = _start(self, initial)
+        self.sensor = None if sensor is None else sensor.on_columns(self.columns)
         if sensor is not None:
             sensor.require_fits(transition)
-        self.history = history
-        self.columns = checks.columns(columns, self.dim)
 
     @property
     def members(self) -> tuple[MarkovProcess]:
@@ -120,7 +123,7 @@ class MarkovProcess(Model):
 
         Args:
             steps: How far ahead, zero or more.
-            initial: Another start than the process's own: a belief, a form h_0, or a known state.
+            initial: Another start than the process's own: a belief, a form h_0, or a known state, (d,) or by names.
             inputs: Of each step, shape (steps, e), where p(x' | x, u) depends on one. For a process with a period:
                 the times of the steps, counted from 0 where none are given.
         """
@@ -138,7 +141,7 @@ class MarkovProcess(Model):
             return start
         if self.transition.features is not None:
             return self.propagate(k, initial=start)[k]
-        return self.transition.belief(propagation.coefficients_at(self.transition, start, k))
+        return self._belief(propagation.coefficients_at(self.transition, start, k))
 
     # --- trajectories -----------------------------------------------------------------------------
 
@@ -171,7 +174,7 @@ class MarkovProcess(Model):
         return trajectories_.log_likelihood(self.transition, self.initial, found, given)
 
     def ck_test(
-        self, trajectories: ArrayLike | Sequence[ArrayLike], steps: int, *, coordinate: int = 0, ranges: int = 3
+        self, trajectories: ArrayLike, steps: int, *, coordinate: Coordinate = 0, ranges: int = 3
     ) -> trajectories_.ChapmanKolmogorov:
         """Compare k-step predictions with data, from one range of a coordinate to another.
 
@@ -185,7 +188,7 @@ class MarkovProcess(Model):
             ranges: How many, with equally many observed states in each.
         """
         found = trajectories_.gather(trajectories, self.dim)
-        (chosen,) = checks.coordinates(coordinate, self.dim)
+        (chosen,) = checks.coordinates(coordinate, self.dim, self.columns)
         steps, ranges = checks.count(steps, "steps", 1), checks.count(ranges, "ranges", 2)
         return trajectories_.ck_test(self.transition.steady, found, steps, chosen, ranges)
 
@@ -263,7 +266,10 @@ class MarkovProcess(Model):
 
     def stationary(self) -> Belief:
         """The belief that a step leaves as it is: the fixed point of the map on coefficients."""
-        return self.transition.belief(stationary.stationary_coefficients(self.transition.steady, self.initial))
+        return self._belief(stationary.stationary_coefficients(self.transition.steady, self.initial))
+
+    def _belief(self, C: Any) -> Belief:
+        return self.transition.belief(C).with_columns(self.columns)
 
     def spectrum(self) -> np.ndarray:
         """Eigenvalues of the step, the largest first; the first is one, the others decay."""
@@ -278,9 +284,9 @@ class MarkovProcess(Model):
             raise ValueError(f"Expected a tolerance between 0 and 1, got {tolerance}.")
         return stationary.mixing_time(self.transition.steady, _start(self, initial), float(tolerance))
 
-    def autocorrelation(self, coordinate: int, steps: int) -> Float[Array, " k"]:
+    def autocorrelation(self, coordinate: Coordinate, steps: int) -> Float[Array, " k"]:
         """Corr(x_c at time 0, x_c at time k) for k = 0, ..., steps, once the process is stationary."""
-        (chosen,) = checks.coordinates(coordinate, self.dim)
+        (chosen,) = checks.coordinates(coordinate, self.dim, self.columns)
         coefficients = stationary.stationary_coefficients(self.transition.steady, self.initial)
         variance = self.transition.belief(coefficients).covariance()[chosen, chosen]
         steps = checks.count(steps, "steps", 1)
@@ -290,25 +296,25 @@ class MarkovProcess(Model):
 
     def stay_probability(
         self,
-        lower: ArrayLike,
-        upper: ArrayLike,
-        steps: int,
+        lower: Ends,
+        upper: ArrayLike | None = None,
+        steps: int | None = None,
         *,
         initial: Start | None = None,
         inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
-        """P(x_1, ..., x_k all in the box) for k = 1, ..., steps, shape (steps,)."""
-        box, steps = self.transition.box(lower, upper), checks.count(steps, "steps", 1)
+        """P(x_1, ..., x_k all in the box) for k = 1, ..., steps; a box may be a mapping, such as {"angle": (0, 1)}."""
+        box, steps = self._box(lower, upper), checks.count(steps, "steps", 1)
         inputs = self.transition.steps_of(inputs, steps)
         return safety.stay(self.transition, _start(self, initial), box, steps, inputs)
 
     def reach_probability(
         self,
-        lower: ArrayLike,
-        upper: ArrayLike,
-        steps: int,
+        lower: Ends,
+        upper: ArrayLike | None = None,
+        steps: int | None = None,
         *,
-        avoid: tuple[ArrayLike, ArrayLike] | None = None,
+        avoid: tuple[ArrayLike, ArrayLike] | Ends | None = None,
         initial: Start | None = None,
         inputs: ArrayLike | None = None,
     ) -> Float[Array, " k"]:
@@ -316,20 +322,23 @@ class MarkovProcess(Model):
 
         With `avoid`, the ends of a second box: and none of the states up to then in it.
         """
-        target, steps = self.transition.box(lower, upper), checks.count(steps, "steps", 1)
+        target, steps = self._box(lower, upper), checks.count(steps, "steps", 1)
         shunned = None
         if avoid is not None:
-            box = self.transition.box(*avoid)
+            box = self._box(avoid) if isinstance(avoid, Mapping) else self._box(*avoid)
             shunned = box, target.shared(box)
         inputs = self.transition.steps_of(inputs, steps)
         return safety.reach(self.transition, _start(self, initial), target, shunned, steps, inputs)
 
     def mean_first_passage(
-        self, lower: ArrayLike, upper: ArrayLike, *, initial: Start | None = None
+        self, lower: Ends, upper: ArrayLike | None = None, *, initial: Start | None = None
     ) -> Float[Array, ""]:
         """E[min {k >= 0: x_k in the box}], in steps, by one linear solve."""
-        box = self.transition.box(lower, upper)
+        box = self._box(lower, upper)
         return safety.mean_first_passage(self.transition.steady, _start(self, initial), box)
+
+    def _box(self, lower: Ends, upper: ArrayLike | None = None) -> Any:
+        return self.transition.box(*checks.ends(lower, upper, self.dim, self.columns))
 
     def check(self) -> CheckReport:
         """How exactly the process is normalised, and how well it is conditioned."""
@@ -352,12 +361,15 @@ def _reader(process: MarkovProcess, sensor: Sensor | None, start: Belief) -> Rea
         raise ValueError("Expected a sensor, or a process with a learned sensor of its own, got neither.")
     if not isinstance(found, Sensor):
         raise ValueError(f"Expected a sensor, such as sm.GaussianSensor([0], 0.1), got {type(found).__name__}.")
-    return found.reader(process.transition, own=start is process.initial)
+    return found.on_columns(process.columns).reader(process.transition, own=start is process.initial)
 
 
 def _start(process: MarkovProcess, initial: Start | None) -> Belief:
     """What to start from: the process's own belief where none is given."""
-    return process.initial if initial is None else process.transition.start(initial)
+    if initial is None:
+        return process.initial
+    given = checks.state(initial, process.dim, process.columns)
+    return process.transition.start(given).with_columns(process.columns)
 
 
 def _training(history: Any) -> str:

@@ -97,12 +97,15 @@ def collect(process: Any, data: ArrayLike | None, steps: int | None, inputs: Any
     chosen = [beliefs[int(k)] for k in shown]
     observed, calibration = _compare(beliefs, states, shown, notes)
     long_run = long_run_of(process)
-    ends = numbers.quantiles(chosen, [numbers.TAIL, *SHARES, 1 - numbers.TAIL], range(process.dim))
+    wanted, every = [numbers.TAIL, *SHARES, 1 - numbers.TAIL], range(process.dim)
+    # What beliefs of one process share is done once for all of their steps.
+    shared = isinstance(beliefs, BeliefSequence)
+    ends = numbers.quantiles(beliefs, wanted, every)[shown] if shared else numbers.quantiles(chosen, wanted, every)
     low, high = _window(ends, observed, chosen)
     drawn = [*chosen, long_run] if isinstance(long_run, Belief) else chosen
     return Story(
         process=process,
-        names=numbers.names_of(process, process.dim),
+        names=list(process.columns),
         steps=shown,
         notes=notes,
         means=np.stack([np.asarray(belief.mean()) for belief in chosen]),

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
+import equinox as eqx
 import numpy as np
 
+from sosmarkov.contracts.reader import Sensor
 from sosmarkov.core import checks
 
 
-def distinct(coordinates: Sequence[int] | int) -> tuple[int, ...]:
-    """Coordinates counted from zero, or a ValueError."""
-    listed = [coordinates] if isinstance(coordinates, (int, np.integer)) else list(coordinates)
-    whole = [isinstance(index, (int, np.integer)) and not isinstance(index, bool) for index in listed]
+class CoordinateSensor(Sensor):
+    """A sensor of single coordinates, by index or by the names of a process's columns."""
+
+    coordinates: eqx.AbstractVar[tuple[int | str, ...]]
+
+    def on_columns(self, columns: Sequence[str]) -> Sensor:
+        """Names get their places among the columns."""
+        if not any(isinstance(one, str) for one in self.coordinates):
+            return self
+        found = copy(self)
+        object.__setattr__(found, "coordinates", checks.coordinates(self.coordinates, len(columns), columns))
+        return found
+
+    def places(self, dim: int) -> np.ndarray:
+        """Indices of the coordinates of a state of so many."""
+        return np.asarray(checks.coordinates(self.coordinates, dim))
+
+
+def distinct(coordinates: Sequence[int | str] | int | str) -> tuple[int | str, ...]:
+    """Coordinates counted from zero, and names that wait for the columns of a process, or a ValueError."""
+    listed = [coordinates] if isinstance(coordinates, (int, np.integer, str)) else list(coordinates)
     # A sensor does not know how many coordinates a state has: there is no end to count from.
-    if not all(whole) or min([0, *listed]) < 0:
-        raise ValueError(f"Expected coordinates counted from 0, got {listed}.")
-    return checks.coordinates(listed, max([0, *listed]) + 1)
+    sound = all(isinstance(c, str) or (type(c) is int or isinstance(c, np.integer)) and c >= 0 for c in listed)
+    if not sound or not 0 < len(set(listed)) == len(listed):
+        raise ValueError(f"Expected distinct coordinates counted from 0, or their names, got {listed}.")
+    return tuple(c if isinstance(c, str) else int(c) for c in listed)

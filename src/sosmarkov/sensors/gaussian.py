@@ -10,39 +10,44 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from sosmarkov.contracts.reader import Sensor
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.stored import stored
-from sosmarkov.factor.bases import Basis, FullGaussianBasis, GaussianBasis, Terms
+from sosmarkov.factor.bases import Basis, Terms
 from sosmarkov.factor.bases.full_table import FullTheta
 from sosmarkov.factor.bases.gaussian import GaussianTheta
 from sosmarkov.factor.likelihood import LinearReading, Reading
-from sosmarkov.sensors.base import distinct
+from sosmarkov.factor.space import Space
+from sosmarkov.sensors.base import CoordinateSensor, distinct
 from sosmarkov.spaces.transforms import Transform
 
 
 @stored(check=lambda s: GaussianSensor(s.coordinates, s.std, gain=s.gain, offset=s.offset))
-class GaussianSensor(Sensor):
+class GaussianSensor(CoordinateSensor):
     """o_i = gain_i x_(c_i) + offset_i + noise, normal with standard deviation std_i, independent.
 
     Closed form for the Gaussian families: axis-aligned under coordinate-wise transforms, full-covariance under any
     affine one.
 
     Args:
-        coordinates: Which coordinates are read, k of them, distinct.
+        coordinates: Which coordinates are read, k of them, distinct: indices, or names of the process's columns.
         std: Standard deviations, one number or k of them.
         gain: One number or k of them, not zero.
         offset: One number or k of them.
     """
 
-    coordinates: tuple[int, ...] = eqx.field(static=True)
+    coordinates: tuple[int | str, ...] = eqx.field(static=True)
     std: Float[Array, " k"]
     gain: Float[Array, " k"]
     offset: Float[Array, " k"]
 
     def __init__(
-        self, coordinates: Sequence[int] | int, std: ArrayLike, *, gain: ArrayLike = 1.0, offset: ArrayLike = 0.0
+        self,
+        coordinates: Sequence[int | str] | int | str,
+        std: ArrayLike,
+        *,
+        gain: ArrayLike = 1.0,
+        offset: ArrayLike = 0.0,
     ):
         self.coordinates = distinct(coordinates)
         count = len(self.coordinates)
@@ -63,16 +68,9 @@ class GaussianSensor(Sensor):
 
     def linear(self, basis: Basis, transform: Transform) -> LinearReading:
         """x_c is affine in y."""
-        checks.coordinates(self.coordinates, basis.dim)
-        axis_aligned = isinstance(basis, GaussianBasis) and transform.coordinatewise
-        if not (axis_aligned or isinstance(basis, FullGaussianBasis)) or transform.split().inner is not None:
-            raise ValueError(
-                f"Expected a Gaussian basis under an affine transform for Gaussian readings in closed form, got"
-                f" family {basis.family} under {type(transform).__name__}. Use basis 'gaussian' with a standardising"
-                " transform, basis 'gaussian-full', or interval readings."
-            )
+        where = self.places(basis.dim)
+        Space(basis, transform).require("gaussian reading")
         matrix, offset, _ = transform.split()
-        where = np.asarray(self.coordinates)
         return LinearReading(self.gain[:, None] * matrix[where], self.gain * offset[where] + self.offset, self.std)
 
     def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
@@ -82,12 +80,12 @@ class GaussianSensor(Sensor):
         target = jnp.where(there, observation, 0.0) - offset
         log_norm = jnp.where(there, -0.5 * jnp.log(2.0 * jnp.pi) - jnp.log(std), 0.0)
         weight = jnp.where(there, 1.0 / std**2, 0.0)
-        if isinstance(basis, FullGaussianBasis):
+        if not basis.axis_aligned:
             # Any y with H y = target: the directions that are not read have no precision.
             at = H.T @ jnp.linalg.solve(H @ H.T, target)
             theta = FullTheta(H.T @ (weight[:, None] * H), at, jnp.sum(log_norm))
         else:
-            where = np.asarray(self.coordinates)
+            where = self.places(basis.dim)
             slope = H[np.arange(len(where)), where]
             flat = jnp.zeros(basis.dim)
             theta = GaussianTheta(

@@ -10,31 +10,31 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from sosmarkov.contracts.reader import Sensor
 from sosmarkov.core import checks
 from sosmarkov.core.stored import stored
-from sosmarkov.factor.bases import Basis, FullGaussianBasis
+from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.likelihood import Reading
-from sosmarkov.sensors.base import distinct
+from sosmarkov.factor.space import Space
+from sosmarkov.sensors.base import CoordinateSensor, distinct
 from sosmarkov.spaces.transforms import Transform
 
 
 @stored(make=lambda fields: IntervalSensor(**fields))
-class IntervalSensor(Sensor):
+class IntervalSensor(CoordinateSensor):
     """A reading says between which ends coordinates lie; an open end is infinite (a censored reading).
 
     Closed form for families of products under coordinate-wise transforms.
 
     Args:
-        coordinates: Which coordinates are read, k of them, distinct.
+        coordinates: Which coordinates are read, k of them, distinct: indices, or names of the process's columns.
         width: None: a reading is its two ends, shape (k, 2). Else a reading is a middle, shape (k,), and the ends lie
             half a width to either side: readings rounded to a step.
     """
 
-    coordinates: tuple[int, ...] = eqx.field(static=True)
+    coordinates: tuple[int | str, ...] = eqx.field(static=True)
     width: float | None = eqx.field(static=True)
 
-    def __init__(self, coordinates: Sequence[int] | int, *, width: float | None = None):
+    def __init__(self, coordinates: Sequence[int | str] | int | str, *, width: float | None = None):
         self.coordinates = distinct(coordinates)
         if width is not None and not width > 0:
             raise ValueError(f"Expected a positive width, got {width}.")
@@ -56,15 +56,10 @@ class IntervalSensor(Sensor):
 
     def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
         """A box, whole where nothing is read."""
-        checks.coordinates(self.coordinates, basis.dim)
-        if not transform.coordinatewise or isinstance(basis, FullGaussianBasis):
-            raise ValueError(
-                "Expected a family of products under a coordinate-wise transform for interval readings, got family"
-                f" {basis.family} under {type(transform).__name__}. Use basis 'gaussian' and a standardising transform."
-            )
+        where = self.places(basis.dim)
+        Space(basis, transform).require("interval reading")
         if self.width is not None:
             observation = observation[:, None] + 0.5 * self.width * jnp.asarray([-1.0, 1.0])
-        where = np.asarray(self.coordinates)
         ends = []
         for side, open_end, domain in ((0, -jnp.inf, basis.lower), (1, jnp.inf, basis.upper)):
             end = jnp.full(basis.dim, open_end).at[where].set(observation[:, side])

@@ -28,11 +28,12 @@ from sosmarkov.core.numerics import pack, pair_indices, whitener
 from sosmarkov.core.stored import stored
 from sosmarkov.factor import sampling
 from sosmarkov.factor.background import require_share
-from sosmarkov.factor.bases import Basis, FullGaussianBasis
+from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.couplings import Kernel
 from sosmarkov.factor.forms import Form, SquaredForm, overlap_table
 from sosmarkov.factor.likelihood import Message
+from sosmarkov.factor.space import Space
 from sosmarkov.factor.transition import Transition
 from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
 
@@ -74,7 +75,7 @@ class LearnedSensor(Sensor):
         self.zeta = zeta
         self.transform = Identity(zeta.dim) if transform is None else transform
         self.background = background
-        if isinstance(zeta, FullGaussianBasis) or not self.transform.coordinatewise or self.transform.dim != zeta.dim:
+        if not Space(zeta, self.transform).separate or self.transform.dim != zeta.dim:
             raise ValueError(
                 f"Expected a family of products under a coordinate-wise transform of {zeta.dim} coordinates for a"
                 f" sensor, got {zeta.family} under {type(self.transform).__name__} of {self.transform.dim}."

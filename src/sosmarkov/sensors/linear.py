@@ -10,9 +10,10 @@ from sosmarkov.contracts.reader import Sensor
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.stored import stored
-from sosmarkov.factor.bases import Basis, FullGaussianBasis, Terms
+from sosmarkov.factor.bases import Basis, Terms
 from sosmarkov.factor.bases.full_table import FullTheta
 from sosmarkov.factor.likelihood import LinearReading, Reading
+from sosmarkov.factor.space import Space
 from sosmarkov.spaces.transforms import Transform
 
 
@@ -51,12 +52,10 @@ class LinearSensor(Sensor):
 
     def linear(self, basis: Basis, transform: Transform) -> LinearReading:
         """A state is affine in y, and so is a reading."""
-        matrix, offset, inner = transform.split()
-        if not isinstance(basis, FullGaussianBasis) or inner is not None or self.matrix.shape[1] != basis.dim:
-            raise ValueError(
-                f"Expected a process of {self.matrix.shape[1]} coordinates with basis 'gaussian-full' under an affine"
-                f" transform, got {basis.dim} with {basis.family} under {type(transform).__name__}."
-            )
+        Space(basis, transform).require("linear reading")
+        matrix, offset, _ = transform.split()
+        if self.matrix.shape[1] != basis.dim:
+            raise ValueError(f"Expected a process of {self.matrix.shape[1]} coordinates to read, got {basis.dim}.")
         return LinearReading(self.matrix @ matrix, self.matrix @ offset + self.offset, self.std)
 
     def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +56,11 @@ class MixtureSensor(Sensor):
         """As each of the sensors asks."""
         for sensor in self.sensors:
             sensor.require_sound(array, name)
+
+    def on_columns(self, columns: Sequence[str]) -> Sensor:
+        """Each of the sensors on these columns."""
+        found = [one.on_columns(columns) for one in self.sensors]
+        return self if all(map(is_, found, self.sensors)) else MixtureSensor(found, self.weights)
 
     def parts(self) -> tuple[tuple[Array, Sensor], ...]:
         """The weighted sensors."""

@@ -51,6 +51,11 @@ class Transform(eqx.Module):
     def coordinatewise(self) -> bool:
         """Whether coordinate c of y depends on coordinate c of x alone."""
 
+    @property
+    def affine(self) -> bool:
+        """Whether y is an affine function of x."""
+        return True
+
     @abstractmethod
     def select(self, kept: tuple[int, ...]) -> Transform:
         """The map of some coordinates, for a coordinate-wise transform."""
@@ -240,6 +245,11 @@ class GaussianCDF(LocationScale):
     def __init__(self, mean: ArrayLike, std: ArrayLike):
         self.mean, self.std = _centre_and_width(mean, std)
 
+    @property
+    def affine(self) -> bool:
+        """False."""
+        return False
+
     def forward(self, x: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """(Phi(z), sum log N(z; 0, 1) - log std) with z = (x - mean) / std."""
         z = (x - self.mean) / self.std
@@ -290,6 +300,11 @@ class Chain(Transform):
     def coordinatewise(self) -> bool:
         """Whether every part is."""
         return all(part.coordinatewise for part in self.parts)
+
+    @property
+    def affine(self) -> bool:
+        """Whether every part is."""
+        return all(part.affine for part in self.parts)
 
     def forward(self, x: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """Log-determinants add up."""

@@ -46,6 +46,9 @@ class Basis(eqx.Module):
 
     family: ClassVar[str]
     nonnegative: ClassVar[bool] = True
+    # Whether functions are products over coordinates, and whether they are Gaussians.
+    axis_aligned: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -168,6 +171,13 @@ class Basis(eqx.Module):
         """Parameters of the function to a power."""
         del theta, exponent
         raise ValueError(self._not_closed())
+
+    def project(
+        self, left: Terms, right: Terms, H: Float[Array, "k d"]
+    ) -> tuple[Float[Array, "k p q"], dict[tuple[int, int], Float[Array, "p q"]]]:
+        """Mean and covariance of H y under every product of two terms, by (row, column); of Gaussian families alone."""
+        del left, right, H
+        raise ValueError(f"Expected a Gaussian family to project, got {self.family}.")
 
     def _not_closed(self) -> str:
         return (

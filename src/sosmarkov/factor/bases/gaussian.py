@@ -16,6 +16,7 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.special import log_normal_between
 from sosmarkov.core.stored import stored
+from sosmarkov.factor.bases.base import Terms
 from sosmarkov.factor.bases.family import Family
 from sosmarkov.factor.bases.parametrise import with_row
 from sosmarkov.factor.bases.product import ProductBasis, log_and_sign, positive, shifted_moment
@@ -44,6 +45,7 @@ class GaussianBasis(ProductBasis):
     """
 
     family: ClassVar[str] = "gaussian"
+    gaussian: ClassVar[bool] = True
 
     mean: Float[Array, "n d"]
     log_std: Float[Array, "n d"]
@@ -68,6 +70,11 @@ class GaussianBasis(ProductBasis):
         """The first centre."""
         return self.mean[0]
 
+    @property
+    def covariance(self) -> Float[Array, "n d d"]:
+        """Covariance matrices, diagonal."""
+        return jnp.exp(2.0 * self.log_std)[..., None] * jnp.eye(self.dim)
+
     def natural(self) -> GaussianTheta:
         """Precision, mean and offset per function and coordinate."""
         return GaussianTheta(jnp.exp(-2.0 * self.log_std), self.mean, jnp.zeros_like(self.mean))
@@ -90,10 +97,11 @@ class GaussianBasis(ProductBasis):
     def log_integral_1d(self, theta: GaussianTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """Offset + log sqrt(2 pi / precision) + log of the normal probability between the bounds."""
         whole = theta.offset + 0.5 * jnp.log(2.0 * jnp.pi / theta.precision)
-        if lower is None or upper is None:
+        if upper is None:
             return positive(whole)
         root = jnp.sqrt(theta.precision)
-        share = log_normal_between((lower - theta.mean) * root, (upper - theta.mean) * root)
+        low = None if lower is None else (lower - theta.mean) * root
+        share = log_normal_between(low, (upper - theta.mean) * root)
         return positive(whole + share)
 
     def log_moment_1d(
@@ -106,6 +114,14 @@ class GaussianBasis(ProductBasis):
             standard = _truncated_moments((lower - theta.mean) / std, (upper - theta.mean) / std, power)
         log_abs, sign = log_and_sign(shifted_moment(theta.mean, std, standard))
         return self.log_integral_1d(theta, lower, upper)[0] + log_abs, sign
+
+    def project(
+        self, left: Terms, right: Terms, H: Float[Array, "k d"]
+    ) -> tuple[Float[Array, "k p q"], dict[tuple[int, int], Float[Array, "p q"]]]:
+        """See `Basis.project`: rows of H that share no coordinate."""
+        theta = self.outer(left, right).theta
+        variances = {(i, i): jnp.sum(row**2 / theta.precision, axis=-1) for i, row in enumerate(H)}
+        return jnp.moveaxis(theta.mean @ H.T, -1, 0), variances
 
     def sample_1d(self, key: PRNGKeyArray, theta: GaussianTheta) -> Float[Array, " d"]:
         """A normal draw."""

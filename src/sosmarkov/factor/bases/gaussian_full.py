@@ -18,7 +18,13 @@ from sosmarkov.core.special import log_normal_between
 from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases.base import Basis, Terms
 from sosmarkov.factor.bases.family import Family
-from sosmarkov.factor.bases.full_table import FullTheta, inverse, log_pair_table, marginal_products
+from sosmarkov.factor.bases.full_table import (
+    FullTheta,
+    inverse,
+    log_pair_table,
+    marginal_products,
+    projected_products,
+)
 from sosmarkov.factor.bases.gaussian import GaussianBasis
 from sosmarkov.factor.bases.parametrise import with_row
 
@@ -36,6 +42,8 @@ class FullGaussianBasis(Basis):
     """
 
     family: ClassVar[str] = "gaussian-full"
+    axis_aligned: ClassVar[bool] = False
+    gaussian: ClassVar[bool] = True
 
     mean: Float[Array, "n d"]
     # Lower triangular B with precision B^T B, logarithms on its diagonal.
@@ -111,10 +119,11 @@ class FullGaussianBasis(Basis):
 
     def log_integral(self, theta: FullTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """Offset + d/2 log 2 pi - 1/2 log det precision; over an interval in one dimension."""
-        if lower is not None and upper is not None:
+        if upper is not None:
             _require_line(self.dim)
             root, mean = jnp.sqrt(theta.precision[..., 0, 0]), theta.mean[..., 0]
-            share = log_normal_between((lower[0] - mean) * root, (upper[0] - mean) * root)
+            low = None if lower is None else (lower[0] - mean) * root
+            share = log_normal_between(low, (upper[0] - mean) * root)
             return self.log_integral(theta, None, None)[0] + share, jnp.ones(())
         _, log_det = _inverse(theta.precision)
         value = theta.offset + 0.5 * (self.dim * jnp.log(2.0 * jnp.pi) - log_det)
@@ -174,6 +183,14 @@ class FullGaussianBasis(Basis):
         both = self._products(left, right)
         log_mass, _ = self.log_integral(both.theta, None, None)
         return jnp.exp(log_mass + both.log_scale), both.theta.mean, _inverse(both.theta.precision)[0]
+
+    def project(
+        self, left: Terms, right: Terms, H: Float[Array, "k d"]
+    ) -> tuple[Float[Array, "k p q"], dict[tuple[int, int], Float[Array, "p q"]]]:
+        """See `Basis.project`."""
+        mean, covariance = projected_products(left.theta, right.theta, H)
+        entries = {(i, j): covariance[..., i, j] for i in range(len(H)) for j in range(i + 1)}
+        return jnp.moveaxis(mean, -1, 0), entries
 
     def marginalise(
         self,
@@ -244,11 +261,7 @@ class FullGaussianBasis(Basis):
     @classmethod
     def pushed(cls, basis: GaussianBasis | FullGaussianBasis, matrix: Array, offset: Array) -> FullGaussianBasis:
         """The kernels of a Gaussian basis in x = matrix y + offset (up to their scale)."""
-        if isinstance(basis, GaussianBasis):
-            covariance = jnp.exp(2.0 * basis.log_std)[..., None] * jnp.eye(basis.dim)
-        else:
-            covariance = basis.covariance
-        return cls(basis.mean @ matrix.T + offset, matrix @ covariance @ matrix.T)
+        return cls(basis.mean @ matrix.T + offset, matrix @ basis.covariance @ matrix.T)
 
 
 def _indices(row: np.ndarray) -> list[int]:
