@@ -60,7 +60,9 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    node.config.stash[PEAKS][node.gateway.id] = node.workeroutput["peak"]
+    # A worker that died has nothing to say; its death is reported as such.
+    if "peak" in getattr(node, "workeroutput", {}):
+        node.config.stash[PEAKS][node.gateway.id] = node.workeroutput["peak"]
 
 
 def pytest_sessionfinish(session):
