@@ -40,7 +40,7 @@ class Step(Line):
         return self.place, self.place
 
 
-@stored()
+@stored("state")
 class KnownState(Belief):
     """A state known exactly: all mass at one point, no density.
 

@@ -23,7 +23,7 @@ def _sound(belief: MixtureBelief) -> None:
     require(abs(float(np.sum(belief.weights)) - 1.0) < 1e-9, "weights that sum to one in a mixture")
 
 
-@stored(check=_sound)
+@stored("members", "weights", check=_sound)
 class MixtureBelief(Belief):
     """p(x) = sum_m w_m p_m(x): normalised and non-negative, like each of its members.
 

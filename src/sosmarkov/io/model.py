@@ -6,8 +6,10 @@ import os
 from typing import Any
 
 # Classes are known to files once their modules are imported: these import all others that have some.
+import sosmarkov.factor.driven
 import sosmarkov.networks.network
-import sosmarkov.process.ensemble  # noqa: F401
+import sosmarkov.process.ensemble
+import sosmarkov.sensors  # noqa: F401
 from sosmarkov.core.files import load_arrays
 from sosmarkov.core.saving import FORMAT, model_of
 from sosmarkov.core.stored import ENTRIES
