@@ -49,6 +49,7 @@ INSIDE = {
     "factor": [
         "bases",
         "forms",
+        "plain",
         "background",
         "sampling",
         "starts",

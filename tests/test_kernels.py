@@ -250,11 +250,11 @@ def test_without_a_share_the_background_asks_for_nothing():
 
 
 def test_a_share_is_mixed_into_both_kinds_of_form():
-    background, y = Background(0.3, jnp.asarray(0.8)), jnp.asarray(Y)
+    background, y = Background(0.3, jnp.asarray(0.8), jnp.asarray(0.4)), jnp.asarray(Y)
     last = at(basis(0, N), Y)[-1]
     for form, power in (
         (sm.LinearForm(basis(0, N), [0.2, 0.5, 0.1]), 1),
         (sm.SquaredForm(basis(0, N), normal(N, R)), 2),
     ):
         expected = 0.7 * float(form.value(y)) + 0.3 * 0.4 * last**power / 0.8
-        np.testing.assert_allclose(float(background.form(form, 0.4).value(y)), expected, rtol=1e-14)
+        np.testing.assert_allclose(float(background.form(form).value(y)), expected, rtol=1e-14)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     )
     from sosmarkov.factor.couplings import Bumps, Coupling, Driven, Features, Kraus, Linear, Network, Paired, Phases
     from sosmarkov.factor.driven import DrivenTransition
-    from sosmarkov.factor.forms import LinearForm, PlainConditional, SquaredForm
+    from sosmarkov.factor.forms import LinearForm, SquaredForm
+    from sosmarkov.factor.plain import PlainConditional
     from sosmarkov.factor.register import register
     from sosmarkov.factor.transition import NormalisationWarning, Transition
     from sosmarkov.inference.beliefs import Beliefs, BeliefSequence
@@ -91,7 +92,7 @@ _ROOMS = {
     "factor.driven": ("DrivenTransition",),
     "process.ensemble": ("Ensemble",),
     "estimator": ("MarkovEstimator",),
-    "factor.forms": ("LinearForm", "PlainConditional", "SquaredForm"),
+    "factor.forms": ("LinearForm", "SquaredForm"),
     "core.saving": ("save",),
     "io.model": ("load",),
     "learning.fit": ("fit",),
@@ -126,6 +127,7 @@ _ROOMS = {
         "Sensor",
     ),
     "spaces.transforms": ("Affine", "Chain", "GaussianCDF", "Identity", "Standardize", "Transform"),
+    "factor.plain": ("PlainConditional",),
     "factor.register": ("register",),
     "factor.transition": ("NormalisationWarning", "Transition"),
 }

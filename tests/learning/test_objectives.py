@@ -73,7 +73,7 @@ def densities(parameters, points):
         # The kernel's other faces, which have to agree with these: h from a known state, closed masses, the adjoint.
         known = jnp.exp(log_g + jax.vmap(transition.form_from(points[0]).log_value)(points))
         kernel, M = transition.kernel, transition.g.coefficients @ transition.overlap
-        masses = jax.vmap(lambda y: kernel.mass(transition.phi.evaluate(y), M))(points)
+        masses = jax.vmap(lambda y: transition.form_from(y).coefficients @ M)(points)
         P, Q = (jnp.cos(jnp.arange(len(vector))) for vector in (transition.g.coefficients, M))
         return *densities, known, masses, jnp.stack([kernel.push(P) @ Q, P @ kernel.pull(Q)])
 

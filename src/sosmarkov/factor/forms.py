@@ -54,10 +54,6 @@ class Form(eqx.Module):
         """The form with each function f_i replaced by factor_i f_i, by its coefficients."""
 
     @abstractmethod
-    def padded(self, basis: Basis) -> Form:
-        """The form over a basis with further functions behind its own, which have no part in it."""
-
-    @abstractmethod
     def with_last(self, share: float, height: Float[Array, ""]) -> Form:
         """(1 - share) form + share * height * (last term of its basis)."""
 
@@ -77,7 +73,7 @@ class Form(eqx.Module):
     @classmethod
     @abstractmethod
     def free(cls, basis: Basis, numbers: Array) -> Form:
-        """The form of this kind that free numbers stand for."""
+        """The form of this kind that free numbers stand for; further functions of the basis have no part in it."""
 
     @staticmethod
     @abstractmethod
@@ -215,11 +211,6 @@ class SquaredForm(Form):
         """Rows of F times the factors."""
         return with_matrix(self, factor[:, None] * self.matrix * factor, factor[:, None] * self.factor)
 
-    def padded(self, basis: Basis) -> SquaredForm:
-        """F with rows of zeros."""
-        rows = jnp.zeros((basis.size - len(self.factor), self.factor.shape[1]))
-        return SquaredForm(basis, jnp.concatenate([self.factor, rows]))
-
     def with_last(self, share: float, height: Float[Array, ""]) -> SquaredForm:
         """F with one column more."""
         last = jnp.zeros((self.basis.size, 1)).at[-1, 0].set(jnp.sqrt(share * height))
@@ -241,8 +232,8 @@ class SquaredForm(Form):
 
     @classmethod
     def free(cls, basis: Basis, numbers: Float[Array, "n r"]) -> SquaredForm:
-        """F as it is."""
-        return cls(basis, numbers)
+        """F as it is, and rows of zeros."""
+        return cls(basis, jnp.pad(numbers, ((0, basis.size - len(numbers)), (0, 0))))
 
     @staticmethod
     def values(coefficients: Float[Array, "*b q"], f: Float[Array, "*b k n"]) -> Float[Array, "*b k"]:
@@ -304,10 +295,6 @@ class LinearForm(Form):
         """Weights times the factors."""
         return eqx.tree_at(lambda f: f.weights, self, self.weights * factor)
 
-    def padded(self, basis: Basis) -> LinearForm:
-        """Further weights of zero."""
-        return LinearForm(basis, jnp.concatenate([self.weights, jnp.zeros(basis.size - len(self.weights))]))
-
     def with_last(self, share: float, height: Float[Array, ""]) -> LinearForm:
         """The share in the last weight."""
         return LinearForm(self.basis, ((1.0 - share) * self.weights).at[-1].add(share * height))
@@ -327,8 +314,8 @@ class LinearForm(Form):
 
     @classmethod
     def free(cls, basis: Basis, numbers: Float[Array, " n"]) -> LinearForm:
-        """Logarithms of weights: these stay positive."""
-        return cls(basis, jnp.exp(numbers))
+        """Logarithms of weights, which stay positive, and weights of zero."""
+        return cls(basis, jnp.pad(jnp.exp(numbers), (0, basis.size - len(numbers))))
 
     @staticmethod
     def values(coefficients: Float[Array, "*b q"], f: Float[Array, "*b k n"]) -> Float[Array, "*b k"]:
@@ -386,56 +373,6 @@ def overlap_table(g: Form, h: Form, lower: Array | None = None, upper: Array | N
 def product_mass(g: Form, h: Form) -> Float[Array, ""]:
     """int g h."""
     return g.coefficients @ overlap_table(g, h) @ h.coefficients
-
-
-# --- Lemma 1 and Theorem 1 of the paper, as statements that run -----------------------------------
-
-
-class PlainConditional(eqx.Module):
-    """The conditional the paper proves too narrow: f(x, x') = b^T Q b, b_i = phi_i(x) psi_i(x').
-
-    Args:
-        phi: Basis in x, n functions.
-        psi: Basis in x', n functions.
-        factor: L with Q = L L^T, shape (n, r).
-    """
-
-    phi: Basis
-    psi: Basis
-    factor: Float[Array, "n r"]
-
-    def __init__(self, phi: Basis, psi: Basis, factor: ArrayLike):
-        require_compatible(("phi", phi), ("psi", psi))
-        if phi.size != psi.size:
-            raise ValueError(f"Expected as many functions in psi as in phi ({phi.size}), got {psi.size}.")
-        self.phi, self.psi = phi, psi
-        self.factor = checks.parameter(factor, "factor", (phi.size, None))
-
-    def value(self, y: Float[Array, " d"], y_next: Float[Array, " d"]) -> Float[Array, ""]:
-        """||L^T (phi(x) o psi(x'))||^2."""
-        b = (self.phi.evaluate(y) * self.psi.evaluate(y_next)).scaled()
-        return jnp.sum((self.factor.T @ b.values) ** 2) * jnp.exp(2.0 * b.log_scale)
-
-    def integrate_out(self) -> SquaredForm:
-        """Lemma 1: int f dx' = phi^T (Gamma o Q) phi, a sum of squares by the Schur product theorem."""
-        return SquaredForm(self.phi, matrix=self.psi.gram() * (self.factor @ self.factor.T))
-
-    def restriction_residual(self, y: ArrayLike) -> Float[Array, ...]:
-        """Theorem 1: ||(Gamma o Q)^(1/2) phi(x)|| - 1, zero everywhere for a valid conditional only.
-
-        For states of shape (..., d) in model space.
-
-        phi would have to trace an ellipsoid; generic bases do not, whatever Q is. The rational
-        factor g(x') / g(x) of `Transition` removes the restriction.
-        """
-        return _restriction_residual(self, checks.states(y, self.phi.dim))
-
-
-@eqx.filter_jit
-def _restriction_residual(conditional: PlainConditional, y: Array) -> Array:
-    form = conditional.integrate_out()
-    flat = y.reshape(-1, y.shape[-1])
-    return (jnp.exp(0.5 * jax.vmap(form.log_value)(flat)) - 1.0).reshape(y.shape[:-1])
 
 
 def same(one: Form, other: Form) -> bool:

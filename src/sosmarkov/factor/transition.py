@@ -189,14 +189,13 @@ def log_prob_pairs(transition: Transition, x_next: Float[Array, "n d"], x: Float
 
 @eqx.filter_jit
 def _mass(transition: Transition, x: Array) -> Array:
-    kernel, phi = transition.kernel, transition.phi
+    phi, M = transition.phi, transition.g.coefficients @ transition.overlap
     y, _ = to_model(transition.transform, x)
-    M = kernel.g.coefficients @ transition.overlap
 
     def one(y: Array) -> Array:
         inside = phi.inside(y)
         y = jnp.where(inside, y, phi.interior_point())
-        return jnp.where(inside, kernel.mass(phi.evaluate(y), M), jnp.nan)
+        return jnp.where(inside, transition.form_from(y).coefficients @ M, jnp.nan)
 
     return jax.vmap(one)(y)
 

@@ -27,10 +27,10 @@ from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import pack, whitener
 from sosmarkov.core.stored import stored
 from sosmarkov.factor import sampling
-from sosmarkov.factor.background import Background, require_share
+from sosmarkov.factor.background import require_share
 from sosmarkov.factor.bases import Basis, FullGaussianBasis
 from sosmarkov.factor.beliefs import ProductBelief
-from sosmarkov.factor.couplings.operators import Operators
+from sosmarkov.factor.couplings import Kernel
 from sosmarkov.factor.forms import Form, SquaredForm, overlap_table
 from sosmarkov.factor.likelihood import Message
 from sosmarkov.factor.transition import Transition
@@ -104,9 +104,10 @@ class LearnedSensor(Sensor):
 
     def require_fits(self, transition: AbstractTransition) -> None:
         """A coupling without room for the sensor's functions is refused."""
-        rank, z = _operators(transition.steady).K.shape[-1], self.zeta.size
-        if rank % z:
-            raise ValueError(f"Expected a Kraus rank that is a multiple of the sensor's {z} functions, got {rank}.")
+        rank, z = transition.steady.kernel.rank, self.zeta.size  # type: ignore[attr-defined]
+        if rank is None or rank % z:
+            got = "another coupling" if rank is None else rank
+            raise ValueError(f"Expected a Kraus rank that is a multiple of the sensor's {z} functions, got {got}.")
 
     def reader(self, transition: AbstractTransition, *, own: bool = True) -> JointReader:
         """Readings that are taken together with the step."""
@@ -141,26 +142,20 @@ class LearnedSensor(Sensor):
 
     def push(self, transition: Transition, P: Float[Array, " p"], seen: Emitted) -> Float[Array, " q"]:
         """C' = sum_ab N_ab sum_r K_ra^T P K_rb, whose mass is the evidence (up to the reading's scale)."""
-        g = transition.g
-        own = self._operators(transition, seen.N).push(P)
-        return self._background(transition).push(own, lambda: seen.broad * (g.coefficients @ P))
+        return self._kernel(transition, seen.N, seen.broad).push(P)
 
     def push_from(self, transition: Transition, y: Float[Array, " d"], seen: Emitted) -> Float[Array, " q"]:
         """The same from a known state, in model space."""
-        operators = self._operators(transition, seen.N)
-        own = operators.known(operators.w(transition.phi.evaluate(y)).values)
-        return self._background(transition).push(own, lambda: seen.broad)
+        return self._kernel(transition, seen.N, seen.broad).known(transition.psi, transition.phi.evaluate(y))
 
     def pull(self, transition: Transition, M: Float[Array, " q"], seen: Emitted) -> Float[Array, " p"]:
         """The adjoint of `push`."""
-        own = self._operators(transition, seen.N).pull(M)
-        return self._background(transition).pull(own, seen.broad * M[-1], transition.g)
+        return self._kernel(transition, seen.N, seen.broad).pull(M)
 
-    def form_from(self, transition: Transition, y: Float[Array, " d"], root: Array, broad: Array) -> SquaredForm:
+    def form_from(self, transition: Transition, y: Float[Array, " d"], root: Array, broad: Array) -> Form:
         """h(x') with g h the density of x' and a reading from a known state, as squares: root root^T = N."""
-        operators = self._operators(transition, root.T)
-        factor = operators.weighed(operators.factor(operators.w(transition.phi.evaluate(y)).values))
-        return self._background(transition).form(SquaredForm(transition.psi, factor), broad)  # type: ignore[return-value]
+        kernel = self._kernel(transition, root.T, broad)
+        return kernel.form_from(transition.psi, transition.phi.evaluate(y))
 
     def start(self, factor: Float[Array, "n r"], seen: Emitted) -> Float[Array, "n n"]:
         """The matrix of h_0 given the first reading, from h_0's factor; its mass is the evidence (up to the scale)."""
@@ -176,27 +171,18 @@ class LearnedSensor(Sensor):
     ) -> Float[Array, ""]:
         """log p(y', o' | y), the states in model space."""
         seen, log_g = self.emitted(observation), transition.g.log_value_inside
-        operators, psi = self._operators(transition, seen.N), transition.psi.evaluate(y_next)
-        own = operators.log_value(operators.w(transition.phi.evaluate(y)), psi)
-        log_f = self._background(transition).log(own, lambda: log_g(y) + 2.0 * psi.log_abs[-1] + jnp.log(seen.broad))
+        kernel = self._kernel(transition, seen.N, seen.broad)
+        log_f = kernel.log_value(transition.phi.evaluate(y), transition.psi.evaluate(y_next))
         return log_g(y_next) + log_f - log_g(y) + seen.log_scale
 
-    def _operators(self, transition: Transition, N: Array) -> Operators:
-        return _operators(transition)._replace(N=N)
-
-    def _background(self, transition: Transition) -> Background:
-        found = transition.kernel.background
-        if found.share != self.background:
+    def _kernel(self, transition: Transition, N: Array, broad: Array) -> Kernel:
+        found = transition.kernel.seen(N, broad)
+        if found.background.share != self.background:
             raise ValueError(
-                f"Expected a sensor with the background of its process, {found.share}, got {self.background}."
+                f"Expected a sensor with the background of its process, {found.background.share}, got"
+                f" {self.background}."
             )
         return found
-
-
-def _operators(transition: Any) -> Operators:
-    if transition.kernel.operators is None:
-        raise ValueError("Expected a Kraus coupling for a process with a learned sensor, got another.")
-    return transition.kernel.operators
 
 
 @jax.tree_util.register_dataclass

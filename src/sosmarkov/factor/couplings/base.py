@@ -21,7 +21,6 @@ from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Signed
 from sosmarkov.factor.background import Background
 from sosmarkov.factor.bases import Basis
-from sosmarkov.factor.couplings.operators import Operators
 from sosmarkov.factor.forms import Form
 from sosmarkov.factor.starts import Wanted
 
@@ -56,10 +55,6 @@ class Kernel(eqx.Module):
         """`pull` without the background."""
 
     @abstractmethod
-    def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
-        """`mass` without the background."""
-
-    @abstractmethod
     def own_form_from(self, psi: Basis, phi: Signed) -> Form:
         """`form_from` without the background."""
 
@@ -69,9 +64,14 @@ class Kernel(eqx.Module):
 
     # --- what a kind may say of itself ------------------------------------------------------------
 
+    def seen(self, N: Float[Array, "z z"], broad: Float[Array, ""]) -> Kernel:
+        """The kernel of x' together with what is read there: N of `Operators`, and the background's density of it."""
+        del N, broad
+        raise ValueError("Expected a Kraus coupling for a process with a learned sensor, got another.")
+
     @property
-    def operators(self) -> Operators | None:
-        """The Kraus operators f is made of; None where it is made of something else."""
+    def rank(self) -> int | None:
+        """Of K; None where there is none."""
         return None
 
     @property
@@ -125,13 +125,13 @@ class Kernel(eqx.Module):
         """The adjoint of `push`: coefficients in x of int f(x, x') (form of x') dx'."""
         return self.background.pull(self.own_pull(M), M[-1], self.g)
 
-    def mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
-        """int g(x') f(x, x') dx' / g(x) from phi at x and M = int g (psi psi^T), or int g psi."""
-        return self.background.gains(self.own_mass(phi, M), M[-1])
-
     def form_from(self, psi: Basis, phi: Signed) -> Form:
         """h(x') = f(x, x') / g(x) for a known x, from phi there."""
         return self.background.form(self.own_form_from(psi, phi))
+
+    def known(self, psi: Basis, phi: Signed) -> Float[Array, " q"]:
+        """The coefficients of `form_from`."""
+        return self.form_from(psi, phi).coefficients
 
     def gains(self, M: Float[Array, " q"]) -> np.ndarray:
         """Values that int p(. | x) can take: it is a weighted mean of these for every x."""

@@ -100,6 +100,7 @@ class KrausKernel(Kernel):
         background: See `Kernel`.
         S: What normalises K under one input, shape (n, n); None where K is normalised.
         b: The weights of the K_j under one input, shape (J,); None where there is one K.
+        N: Of what is read of x', shape (z, z); None where nothing is.
     """
 
     order: ClassVar[int] = 2
@@ -109,19 +110,26 @@ class KrausKernel(Kernel):
     background: Background
     S: Float[Array, "n n"] | None = None
     b: Float[Array, " j"] | None = None
+    N: Float[Array, "z z"] | None = None
+
+    def seen(self, N: Float[Array, "z z"], broad: Float[Array, ""]) -> KrausKernel:
+        """K under what is read."""
+        background = Background(self.background.share, self.background.mass, broad)
+        return KrausKernel(g=self.g, K=self.K, residual=self.residual, background=background, S=self.S, b=self.b, N=N)
+
+    @property
+    def rank(self) -> int:
+        """R."""
+        return self.K.shape[-1]
 
     @property
     def operators(self) -> Operators:
-        """K behind L_A and S."""
-        return Operators(self.K, self.g.factor, self.S, self.b)
+        """K behind L_A and S, weighed."""
+        return Operators(self.K, self.g.factor, self.S, self.b, self.N)
 
     def own_log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
         """log sum_r (w^T S K_r psi)^2."""
         return self.operators.log_value(self.operators.w(phi), psi)
-
-    def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
-        """w^T S (sum_r K_r M K_r^T) S^T w / w^T w."""
-        return self.operators.mass(self.operators.w(phi).values, M)
 
     def own_push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
         """sum_r K_r^T (S^T L_A^T P L_A S) K_r."""
@@ -134,6 +142,11 @@ class KrausKernel(Kernel):
     def own_form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
         """The factor (K_r^T S^T w)_r / ||w||: rank R."""
         return SquaredForm(psi, self.operators.factor(self.operators.w(phi).values))
+
+    def known(self, psi: Basis, phi: Signed) -> Float[Array, " q"]:
+        """The same where what is read weighs the squares, and no factor is known."""
+        del psi
+        return self.background.push(self.operators.known(self.operators.w(phi).values), lambda: 1.0)
 
     def own_gains(self, M: Float[Array, " q"]) -> np.ndarray:
         """The spectrum of sum_r S K_r M K_r^T S^T."""

@@ -103,11 +103,6 @@ class LinearKernel(Kernel):
         values = phi.scaled().values
         return LinearForm(psi, self.b * values / (self.g.weights @ values))
 
-    def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
-        """(b o M) . phi / a . phi."""
-        values = phi.scaled().values
-        return (self.b * M) @ values / (self.g.weights @ values)
-
     def own_gains(self, M: Float[Array, " q"]) -> np.ndarray:
         """b o M / a: what each function's share becomes."""
         return np.asarray(self.b * M / self.g.weights)

@@ -72,12 +72,12 @@ class Operators(NamedTuple):
         return jnp.log(jnp.sum(inner * self.weighed(inner))) + 2.0 * (w.log_scale + at_next.log_scale)
 
     def factor(self, w: Float[Array, " n"]) -> Float[Array, "m r"]:
-        """F with f(x, .) / ||w||^2 = ||F^T psi||^2 where nothing weighs: K_r^T S^T w / ||w||."""
-        return self.after(w / jnp.sqrt(w @ w))
+        """F with f(x, .) / ||w||^2 = ||F^T psi||^2, K_r^T S^T w / ||w||; of a reading where N is a root^T of it."""
+        return self.weighed(self.after(w / jnp.sqrt(w @ w)))
 
     def known(self, w: Float[Array, " n"]) -> Float[Array, " q"]:
         """Coefficients of f(x, .) / ||w||^2."""
-        F = self.factor(w)
+        F = self.after(w / jnp.sqrt(w @ w))
         return pack(self.weighed(F) @ F.T)
 
     def push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
@@ -89,11 +89,6 @@ class Operators(NamedTuple):
         """The adjoint of `push`: L S (sum_r K_r M K_r^T) S^T L^T."""
         left, K = self.left, self.whole
         return pack(left @ totals(self.weighed(K), unpack(M, K.shape[1]), K) @ left.T)
-
-    def mass(self, w: Float[Array, " n"], M: Float[Array, " q"]) -> Float[Array, ""]:
-        """w^T S (sum_r K_r M K_r^T) S^T w / w^T w."""
-        inner = self.after(w)
-        return jnp.einsum("mr,mk,kr->", self.weighed(inner), unpack(M, len(inner)), inner) / (w @ w)
 
     def normal(self) -> Float[Array, "n m r"]:
         """S K_r under b: what the sums of `gains` and `amplification` are over."""

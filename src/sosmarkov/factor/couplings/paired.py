@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.numerics import Signed, log_quadratic, pack, psd_factor, unpack
+from sosmarkov.core.numerics import Signed, pack, unpack
 from sosmarkov.core.perron import PerronResult, perron
 from sosmarkov.core.stored import stored
 from sosmarkov.factor.background import Background, require_share
@@ -135,13 +135,6 @@ class PairedKernel(Kernel):
         values = phi.scaled().values
         root_g = jnp.linalg.norm(self.g.factor.T @ values)
         return SquaredForm(psi, (values / root_g)[:, None] * self.factor)
-
-    def own_mass(self, phi: Signed, M: Float[Array, " q"]) -> Float[Array, ""]:
-        """phi^T (Q o M) phi / phi^T A phi."""
-        values = phi.scaled().values
-        integrated = self.Q * unpack(M, self.factor.shape[0])
-        ratio = log_quadratic(integrated, psd_factor(integrated), values)
-        return jnp.exp(ratio - log_quadratic(self.g.matrix, self.g.factor, values))
 
     def own_gains(self, M: Float[Array, " q"]) -> np.ndarray:
         """The spectrum of A^(-1/2) (Q o M) A^(-1/2), where A has not vanished."""

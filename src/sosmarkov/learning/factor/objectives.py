@@ -81,12 +81,9 @@ class Start(NamedTuple):
 def realise_start(start: Start) -> Form:
     """The initial form h_0 with its background."""
     g, basis, factor, share = start
-    own = g.free(basis, factor)
-    if share == 0:
-        return normalised(g, own)
     # The broad function has no part in what is trained.
-    own = normalised(g, own.padded(basis.with_broad(BROAD)))
-    return Background(share, g.coefficients @ overlap_table(g, own)[:, -1]).form(own)
+    own = normalised(g, g.free(basis if share == 0 else basis.with_broad(BROAD), factor))
+    return own if share == 0 else Background(share, g.coefficients @ overlap_table(g, own)[:, -1]).form(own)
 
 
 def normalised(g: Form, h: Form) -> Form:
