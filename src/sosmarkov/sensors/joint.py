@@ -24,7 +24,7 @@ from sosmarkov.contracts.reader import Passed, Reader, Sensor, Updated, require_
 from sosmarkov.contracts.transition import AbstractTransition
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.numerics import pack, pair_indices, whitener
+from sosmarkov.core.numerics import pack, whitener
 from sosmarkov.core.stored import stored
 from sosmarkov.factor import sampling
 from sosmarkov.factor.background import require_share
@@ -146,11 +146,8 @@ class LearnedSensor(Sensor):
         return self._kernel(transition, seen.N, seen.broad).push(P)
 
     def push_from(self, transition: Transition, y: Float[Array, " d"], seen: Emitted) -> Float[Array, " q"]:
-        """The same from a known state, in model space: P = phi phi^T / g there."""
-        phi, (rows, columns) = transition.phi.evaluate(y), pair_indices(transition.phi.size)
-        values, log_scale = phi.scaled()
-        P = values[rows] * values[columns] * jnp.exp(2.0 * log_scale - transition.g.log_value_of(phi))
-        return self.push(transition, P, seen)
+        """The same from a known state, in model space."""
+        return self._kernel(transition, seen.N, seen.broad).known(transition.psi, transition.phi.evaluate(y))
 
     def pull(self, transition: Transition, M: Float[Array, " q"], seen: Emitted) -> Float[Array, " p"]:
         """The adjoint of `push`."""

@@ -129,6 +129,10 @@ class Kernel(eqx.Module):
         """h(x') = f(x, x') / g(x) for a known x, from phi there."""
         return self.background.form(self.own_form_from(psi, phi))
 
+    def known(self, psi: Basis, phi: Signed) -> Float[Array, " q"]:
+        """The coefficients of `form_from`."""
+        return self.form_from(psi, phi).coefficients
+
     def gains(self, M: Float[Array, " q"]) -> np.ndarray:
         """Values that int p(. | x) can take: it is a weighted mean of these for every x."""
         return np.asarray(self.background.gains(self.own_gains(M), M[-1]))

@@ -143,6 +143,11 @@ class KrausKernel(Kernel):
         """The factor (K_r^T S^T w)_r / ||w||: rank R."""
         return SquaredForm(psi, self.operators.factor(self.operators.w(phi).values))
 
+    def known(self, psi: Basis, phi: Signed) -> Float[Array, " q"]:
+        """The same where what is read weighs the squares, and no factor is known."""
+        del psi
+        return self.background.push(self.operators.known(self.operators.w(phi).values), lambda: 1.0)
+
     def own_gains(self, M: Float[Array, " q"]) -> np.ndarray:
         """The spectrum of sum_r S K_r M K_r^T S^T."""
         return self.operators.gains(unpack(M, self.K.shape[-2]))

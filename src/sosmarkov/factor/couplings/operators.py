@@ -75,6 +75,11 @@ class Operators(NamedTuple):
         """F with f(x, .) / ||w||^2 = ||F^T psi||^2, K_r^T S^T w / ||w||; of a reading where N is a root^T of it."""
         return self.weighed(self.after(w / jnp.sqrt(w @ w)))
 
+    def known(self, w: Float[Array, " n"]) -> Float[Array, " q"]:
+        """Coefficients of f(x, .) / ||w||^2."""
+        F = self.after(w / jnp.sqrt(w @ w))
+        return pack(self.weighed(F) @ F.T)
+
     def push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
         """sum_r K_r^T (S^T L^T P L S) K_r."""
         left, K = self.left, self.whole
