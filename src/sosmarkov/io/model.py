@@ -5,9 +5,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
-# Classes are known to files once their modules are imported: these import all others that have some.
+# Classes are known to files once their modules are imported: these are all that have some, or import those that do.
+import sosmarkov.contracts.known
+import sosmarkov.contracts.mixture
+import sosmarkov.factor.beliefs
+import sosmarkov.factor.driven
 import sosmarkov.networks.network
-import sosmarkov.process.ensemble  # noqa: F401
+import sosmarkov.process.ensemble
+import sosmarkov.sensors.gaussian
+import sosmarkov.sensors.interval
+import sosmarkov.sensors.joint
+import sosmarkov.sensors.linear
+import sosmarkov.sensors.mixture  # noqa: F401
 from sosmarkov.core.files import load_arrays
 from sosmarkov.core.saving import FORMAT, model_of
 from sosmarkov.core.stored import ENTRIES
