@@ -15,12 +15,12 @@ import sosmarkov as sm
 import tables
 from sosmarkov.cli import main
 from sosmarkov.core.stored import ENTRIES
+from sosmarkov.factor.background import require_share
 from sosmarkov.factor.bases import FAMILIES
 from sosmarkov.factor.bases.family import levels
 from sosmarkov.factor.bases.interval import IntervalBasis
 from sosmarkov.factor.bases.product import log_and_sign, positive
 from sosmarkov.factor.couplings import COUPLINGS, Kernel
-from sosmarkov.factor.couplings.base import require_share
 from sosmarkov.factor.likelihood import Reading
 from sosmarkov.learning.factor.initialise import wanted_start
 from sosmarkov.report import write_report

@@ -1,10 +1,13 @@
 """What is saved comes back, bit for bit; what is no model file is refused."""
 
+import ast
 import copy
 import hashlib
 import json
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import equinox as eqx
@@ -81,6 +84,16 @@ def test_files_of_this_format_keep_loading():
         np.testing.assert_allclose([own_numbers(kind) for kind in kinds], answers[name], rtol=1e-12)
     network = sm.load(HERE / "frozen_network.sosm")
     np.testing.assert_allclose(network.log_prob([[-1.0, 0.25]]), answers["network"], rtol=1e-12)
+
+
+def test_every_class_with_storage_is_known_to_whoever_only_loads():
+    nodes = [node for path in Path(sm.__file__).parent.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    decorated = {one.name for one in classes if any(ast.unparse(d).startswith("stored(") for d in one.decorator_list)}
+    code = "import json, sosmarkov.io.model as m; print(json.dumps(sorted(m.ENTRIES)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert set(json.loads(done.stdout)) == decorated
+    assert len(decorated) > 30
 
 
 def test_a_file_says_what_it_is():
