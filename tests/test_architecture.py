@@ -1,146 +1,108 @@
-"""Import direction is the architecture: a room imports only rooms listed before it."""
+"""The architecture, held: the table of docs/architecture.md is the order in which files may import each other."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "sosmarkov"
-
-# In the order the data walks through them. `contracts` says what every form of process answers; `inference` stands
-# before `process` because its functions act on a transition and coefficients, and the process's verbs call them.
-ROOMS = [
-    "core",
-    "spaces",
-    "data",
-    "contracts",
-    "factor",
-    "sensors",
-    "inference",
-    "forecasting",
-    "process",
-    "learning",
-    "networks",
-    "io",
-    "plots",
-    "report",
-    "cli",
-    "estimator",
-    "adapters",
-]
-
-# Inside a room the order is a table too.
-INSIDE = {
-    "core": ["checks", "programs", "files", "stored", "tree", "saving", "precision", "numerics", "perron", "special"],
-    "data": [
-        "recorded",
-        "given",
-        "dataset",
-        "enough",
-        "history",
-        "frames",
-        "doubts",
-        "wide",
-        "tables",
-        "stream",
-        "gather",
-    ],
-    "contracts": ["line", "entering", "belief", "check", "known", "mixture", "transition", "reader", "model"],
-    "factor": [
-        "bases",
-        "space",
-        "forms",
-        "plain",
-        "background",
-        "sampling",
-        "starts",
-        "couplings",
-        "integrals",
-        "lines",
-        "beliefs",
-        "likelihood",
-        "normals",
-        "boxes",
-        "weigh",
-        "readings",
-        "examine",
-        "step",
-        "transition",
-        "driven",
-        "register",
-    ],
-    "sensors": ["base", "gaussian", "linear", "interval", "mixture", "factor", "joint"],
-    "inference": [
-        "recursion",
-        "beliefs",
-        "propagate",
-        "filter",
-        "smooth",
-        "safety",
-        "stationary",
-        "trajectories",
-        "means",
-    ],
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "sosmarkov"
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+NAMES = {
+    path: str(path.relative_to(SOURCE).with_suffix("")).replace("/", ".").removesuffix(".__init__") for path in FILES
 }
+MODULES = set(NAMES.values())
+# What a person or a page calls with many options by name.
+FRONTS = {"fit", "fit_network", "tune"}
 
-# Within `bases`: shared code first, then one file a family.
-BASES = [
-    "base",
-    "family",
-    "product",
-    "parametrise",
-    "interval",
-    "full_table",
-    "full_sum",
-    "gaussian",
-    "gaussian_full",
-    "beta",
-    "exponential",
-    "monomial",
-    "fourier",
-]
+
+def table() -> dict[str, list[str]]:
+    """The files of every room, in order, as the page has them."""
+    rows = re.findall(
+        r"^\| `([\w.]+)` \| .* \| (.*) \|$", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
+    )
+    return {room: re.findall(r"`(\w+)`", files) for room, files in rows}
+
+
+def order() -> list[str]:
+    """All modules, those first that others may import; a package after its files, which it may name."""
+    rooms = table()
+
+    def walk(room: str) -> list[str]:
+        found = []
+        for name in rooms[room]:
+            inner = f"{room}.{name}"
+            found += walk(inner) if inner in rooms else [inner]
+        return [*found, room]
+
+    return [name for room in rooms if "." not in room for name in walk(room)]
+
+
+ORDER = {name: place for place, name in enumerate(order())}
 
 
 def imported(path: Path) -> set[str]:
-    names = set()
+    """Modules of the package that a file imports anywhere in it, and names it takes from the package's root."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
-    return {name for name in names if name.startswith("sosmarkov.")}
+            found |= {alias.name for alias in node.names if alias.name.startswith("sosmarkov")}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "sosmarkov":
+            inside = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {full if full.removeprefix("sosmarkov.") in MODULES else node.module for full in inside.values()}
+            found |= {full for name, full in inside.items() if node.module == "sosmarkov" and name not in MODULES}
+    return {name.removeprefix("sosmarkov.") for name in found}
 
 
-FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+def test_the_page_knows_every_file_and_no_other():
+    assert MODULES == set(ORDER)
 
 
-def place(name: str) -> tuple[str, int]:
-    """A module's room, and where it stands in it; the middle where the room has no table."""
-    room, *rest = name.removeprefix("sosmarkov.").split(".")
-    if room == "factor" and rest[:1] == ["bases"] and len(rest) > 1:
-        return "factor.bases", BASES.index(rest[1]) if rest[1] in BASES else len(BASES)
-    inside = INSIDE.get(room, [])
-    return room, inside.index(rest[0]) if rest and rest[0] in inside else -1
+@pytest.mark.parametrize("path", FILES, ids=NAMES.get)
+def test_imports_point_up_the_table(path):
+    # The command line and its figures speak of the public names, as a user does.
+    free = (
+        {"sosmarkov", "__version__"} if NAMES[path].split(".")[0] != "cli" else {"sosmarkov"} | imported(path) - MODULES
+    )
+    for name in imported(path) - free:
+        assert name in ORDER, f"{NAMES[path]} takes {name} from the package's root"
+        assert ORDER[name] < ORDER[NAMES[path]], f"{NAMES[path]} imports {name}, which stands below it"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_point_up_the_list(path):
-    parts = path.relative_to(SOURCE).with_suffix("").parts
-    room, at = place(".".join(("sosmarkov", *parts)))
-    assert parts[0] in ROOMS, f"{parts[0]} is not in the list of rooms"
-    for name in imported(path):
-        other = name.split(".")[1]
-        if other not in ROOMS:
-            continue  # a name re-exported by the package
-        assert ROOMS.index(other) <= ROOMS.index(parts[0]), f"{path.name} imports {name} from a room below it"
-        there, position = place(name)
-        if there == room and path.stem != "__init__" and not name.endswith(path.stem):
-            assert position <= at or at == -1, f"{path.name} imports {name}, which stands below it"
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_files_stay_readable(path):
+@pytest.mark.parametrize("path", FILES, ids=NAMES.get)
+def test_files_and_functions_stay_readable(path):
     assert len(path.read_text().splitlines()) <= 400
+    for function in functions(path):
+        said = ast.get_docstring(function, clean=False)
+        lines = function.end_lineno - function.lineno + 1 - (len(said.splitlines()) if said else 0)
+        assert lines <= 60, f"{function.name} has {lines} lines without its docstring"
+        arguments = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+        count = len([name for name in arguments if name not in ("self", "cls")])
+        front = function.name in FRONTS or function.name.startswith("plot_")
+        assert count <= 8 or front, f"{function.name} takes {count} arguments"
+
+
+def test_every_room_has_tests_of_its_own():
+    known = {
+        "contracts": "belief",
+        "factor": "bases",
+        "spaces": "test_transforms.py",
+        "data": "learning",
+        "core": "test_numerics.py",
+    }
+    known |= {"networks": "network", "forecasting": "plots", "estimator": "test_estimator.py", "sensors": "inference"}
+    for room in table():
+        top = room.split(".")[0]
+        assert (ROOT / "tests" / known.get(top, top)).exists(), top
 
 
 def test_every_public_name_is_where_the_package_says():

@@ -12,7 +12,7 @@ from sosmarkov.core import checks
 from sosmarkov.data.dataset import Dataset
 from sosmarkov.factor.bases import FAMILIES, Basis
 from sosmarkov.factor.couplings import COUPLINGS
-from sosmarkov.learning.factor.inputs import choose_features
+from sosmarkov.learning.inputs import choose_features
 from sosmarkov.learning.options import Model, Options, Training, names
 
 OBJECTIVES = ("transitions", "beliefs", "barrier")

@@ -20,7 +20,6 @@ from sosmarkov.factor.forms import Form
 from sosmarkov.factor.step import FactorTransition
 from sosmarkov.learning.choose import Settings
 from sosmarkov.learning.factor.initialise import model_space, start_initial, start_transition, wanted_start
-from sosmarkov.learning.factor.inputs import make_features
 from sosmarkov.learning.factor.mixtures import points_for
 from sosmarkov.learning.factor.objectives import (
     Parameters,
@@ -32,6 +31,7 @@ from sosmarkov.learning.factor.objectives import (
     transition_loss,
 )
 from sosmarkov.learning.factor.rolled import rolled
+from sosmarkov.learning.inputs import make_features
 from sosmarkov.learning.loop import evaluate
 from sosmarkov.learning.phases import Phases
 from sosmarkov.learning.task import Phase, Task
