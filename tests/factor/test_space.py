@@ -3,6 +3,7 @@
 import warnings
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -26,7 +27,7 @@ def make(family, name, d=2):
 
 
 def read(sensor, shape):
-    return lambda belief: sensor.reading(np.full(shape, 0.3) + np.arange(shape[-1]), belief.basis, belief.transform)
+    return lambda b: sensor.reading(jnp.full(shape, 0.3) + jnp.arange(shape[-1]), b.basis, b.transform)
 
 
 ASKED = {

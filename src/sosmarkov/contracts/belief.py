@@ -49,7 +49,7 @@ B = TypeVar("B", bound="Belief")
 
 
 @cache
-def _own_names(columns: tuple[str, ...], dim: int) -> tuple[str, ...] | None:
+def own_names(columns: tuple[str, ...], dim: int) -> tuple[str, ...] | None:
     """Names that are not the default ones: beliefs that differ in those alone are one structure to programs."""
     names = checks.columns(columns, dim)
     return None if names == checks.columns(None, dim) else names
@@ -77,7 +77,7 @@ class Belief(Entering):
 
     def with_columns(self: B, columns: Sequence[str] | None) -> B:
         """The same belief with other names for its coordinates; x0, x1, ... for None."""
-        kept = None if columns is None else _own_names(tuple(columns), self.dim)
+        kept = None if columns is None else own_names(tuple(columns), self.dim)
         if kept == self.names:
             return self
         found = copy(self)

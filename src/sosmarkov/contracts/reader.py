@@ -83,6 +83,11 @@ class Sensor(eqx.Module):
         """A ValueError where a process cannot have this sensor as its own."""
         del transition
 
+    @property
+    def named(self) -> bool:
+        """Whether coordinates were given by name, and wait for their places."""
+        return False
+
     def on_columns(self, columns: Sequence[str]) -> Sensor:
         """The sensor of states with these columns: coordinates that were given by name get their places."""
         del columns
@@ -163,6 +168,11 @@ class Reader(ABC):
         missing = jax.vmap(self.sensor.missing)(observations)
         # Without a reading the mass is one but for rounding, which is nobody's evidence.
         return jnp.where(missing, 0.0, jnp.log(passed.mass) + passed.log_scale)
+
+
+def placed(sensor: Sensor, columns: Sequence[str]) -> Sensor:
+    """A sensor of states with these columns: itself where no coordinate was given by name."""
+    return sensor.on_columns(columns) if sensor.named else sensor
 
 
 def one_reading(sensor: Sensor, observation: ArrayLike) -> Float[Array, ...]:

@@ -18,7 +18,7 @@ from jax import Array
 ArrayLike = Any
 
 
-def is_concrete(x: Array | np.ndarray) -> bool:
+def is_concrete(x: object) -> bool:
     """Whether values can be looked at (false while JAX traces a function)."""
     return not isinstance(x, jax.core.Tracer)
 

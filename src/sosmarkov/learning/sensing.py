@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sosmarkov.contracts.reader import placed
 from sosmarkov.core import checks
 from sosmarkov.data.dataset import Dataset, from_trajectories, scaled, scaled_readings
 from sosmarkov.data.given import as_readings
@@ -40,7 +41,7 @@ def sense(given: Options, data: Dataset) -> tuple[Options, Dataset, Make]:
     kind = _asked_kind(given, data.pairs.u is not None)
     known = given.known_sensor
     if known is not None:
-        known = known.on_columns(checks.columns(data.columns, data.dim))
+        known = placed(known, checks.columns(data.columns, data.dim))
     found, scale, scale_o, lost = scaled(data, known is not None)
     readings = found.paths.readings
     assert readings is not None

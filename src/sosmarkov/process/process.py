@@ -11,10 +11,10 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
-from sosmarkov.contracts.belief import Belief, Coordinate, Ends
+from sosmarkov.contracts.belief import Belief, Coordinate, Ends, own_names
 from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.model import Model
-from sosmarkov.contracts.reader import Reader, Sensor, Updated, one_reading, readings_in_rows
+from sosmarkov.contracts.reader import Reader, Sensor, Updated, one_reading, placed, readings_in_rows
 from sosmarkov.contracts.transition import AbstractTransition, one_input
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
@@ -66,7 +66,7 @@ class MarkovProcess(Model):
         self.transition, self.history = transition, history
         self.columns = checks.columns(columns, self.dim)
         self.initial = _start(self, initial)
-        self.sensor = None if sensor is None else sensor.on_columns(self.columns)
+        self.sensor = None if sensor is None else placed(sensor, self.columns)
         if sensor is not None:
             sensor.require_fits(transition)
 
@@ -178,8 +178,7 @@ class MarkovProcess(Model):
     ) -> trajectories_.ChapmanKolmogorov:
         """Compare k-step predictions with data, from one range of a coordinate to another.
 
-        Chapman-Kolmogorov holds exactly within the model, so that a difference is the model's, or the data are not
-        Markov. `plots.ck_test` draws it.
+        Chapman-Kolmogorov holds within the model: a difference is the model's, or the data are not Markov.
 
         Args:
             trajectories: As for `log_likelihood`.
@@ -361,15 +360,16 @@ def _reader(process: MarkovProcess, sensor: Sensor | None, start: Belief) -> Rea
         raise ValueError("Expected a sensor, or a process with a learned sensor of its own, got neither.")
     if not isinstance(found, Sensor):
         raise ValueError(f"Expected a sensor, such as sm.GaussianSensor([0], 0.1), got {type(found).__name__}.")
-    return found.on_columns(process.columns).reader(process.transition, own=start is process.initial)
+    return placed(found, process.columns).reader(process.transition, own=start is process.initial)
 
 
 def _start(process: MarkovProcess, initial: Start | None) -> Belief:
     """What to start from: the process's own belief where none is given."""
     if initial is None:
         return process.initial
-    given = checks.state(initial, process.dim, process.columns)
-    return process.transition.start(given).with_columns(process.columns)
+    start = process.transition.start(checks.state(initial, process.dim, process.columns))
+    known = start.names == own_names(process.columns, process.dim)
+    return start if known else start.with_columns(process.columns)
 
 
 def _training(history: Any) -> str:

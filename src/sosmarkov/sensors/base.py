@@ -17,10 +17,13 @@ class CoordinateSensor(Sensor):
 
     coordinates: eqx.AbstractVar[tuple[int | str, ...]]
 
+    @property
+    def named(self) -> bool:
+        """Whether any of them is a name."""
+        return any(isinstance(one, str) for one in self.coordinates)
+
     def on_columns(self, columns: Sequence[str]) -> Sensor:
         """Names get their places among the columns."""
-        if not any(isinstance(one, str) for one in self.coordinates):
-            return self
         found = copy(self)
         object.__setattr__(found, "coordinates", checks.coordinates(self.coordinates, len(columns), columns))
         return found

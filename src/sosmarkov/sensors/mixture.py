@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import is_
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from sosmarkov.contracts.reader import Sensor
+from sosmarkov.contracts.reader import Sensor, placed
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.stored import require, stored
@@ -57,10 +56,14 @@ class MixtureSensor(Sensor):
         for sensor in self.sensors:
             sensor.require_sound(array, name)
 
+    @property
+    def named(self) -> bool:
+        """Whether any of the sensors has names for coordinates."""
+        return any(one.named for one in self.sensors)
+
     def on_columns(self, columns: Sequence[str]) -> Sensor:
         """Each of the sensors on these columns."""
-        found = [one.on_columns(columns) for one in self.sensors]
-        return self if all(map(is_, found, self.sensors)) else MixtureSensor(found, self.weights)
+        return MixtureSensor([placed(one, columns) for one in self.sensors], self.weights)
 
     def parts(self) -> tuple[tuple[Array, Sensor], ...]:
         """The weighted sensors."""
