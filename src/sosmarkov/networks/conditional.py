@@ -149,8 +149,7 @@ class ConditionalKernel(eqx.Module):
 
     def form_from(self, parents: tuple[Array, ...]) -> Float[Array, " q"]:
         """Coefficients over pairs of psi of h(x) = f(parents, x) / prod_j g_j, for known parents."""
-        F = self.operators.factor(self.w(parents).values)
-        return self.background.push(pack(F @ F.T), lambda: 1.0)
+        return self.background.push(self.operators.known(self.w(parents).values), lambda: 1.0)
 
     def tensor(self) -> Float[Array, "*p q"]:
         """f as coefficients over unique pairs of every phi_j and of psi, shape (p_1, ..., p_P, q)."""
