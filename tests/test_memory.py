@@ -79,7 +79,7 @@ def test_memory_counts_from_where_it_was_least(system):
 
 
 def test_mappings_are_bounded_also_where_memory_is_not(system):
-    bound = programs.Bound(0)
+    bound = programs.Bound(0.0)
     system["resident"] = 9e9
     compile_some(bound)
     assert system["dropped"] == 0

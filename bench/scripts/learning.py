@@ -113,7 +113,7 @@ def run(name: str, options: dict[str, Any], seed: int, quick: bool, checkpoint: 
             "trained_on": history.device,
             "parameters": members[0].parameter_count,
             "chosen": history.chosen,
-            "held_out": history.scores,
+            "held_out": dict(history.scores),
             "phases": [
                 {"name": p.name, "seconds": p.seconds, "steps": p.done, "best": p.best.tolist(), "stopped": p.stopped}
                 for p in history.phases

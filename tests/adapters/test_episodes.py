@@ -50,7 +50,10 @@ def test_parts_of_an_observation_are_put_side_by_side():
             "one observation more than actions in episode 1, got 5 and 5",
         ),
         ([episode(4), episode(4, actions=np.ones((4, 1)))], "actions with as many numbers"),
-        ([episode(4, observations=np.ones((5, 2, 2)))], "shape \\(T, d\\), got \\(5, 2, 2\\)"),
+        (
+            [episode(4, observations=np.ones((5, 2, 2)))],
+            "episode 0 of shape \\(N, d\\), got \\(5, 2, 2\\)",
+        ),
         ([episode(4, observations=["up"] * 5)], "numbers for observations of episode 0"),
     ],
 )

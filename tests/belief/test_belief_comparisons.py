@@ -186,7 +186,6 @@ def on_unit_square():
         (lambda b: b.moment([-1, 1]), "whole number"),
         (lambda b: b.quantile(0.0, coordinate=0), "strictly between 0 and 1"),
         (lambda b: b.quantile([0.5, 1.0], coordinate=0), "strictly between 0 and 1"),
-        (lambda b: b.quantile(0.5), "a coordinate"),
         (lambda b: b.quantile(0.5, coordinate=2), "between 0 and 1, got 2"),
         (lambda b: b.marginal([0]).quantile(0.5, coordinate=1), "between 0 and 0, got 1"),
         (lambda b: b.overlap(make_process("gaussian", "kraus", 2, seed=0).initial), "same family"),

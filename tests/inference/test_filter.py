@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 import oracles
 import sosmarkov as sm
@@ -338,7 +339,6 @@ def test_a_reading_that_only_one_part_of_a_mixture_can_use():
         (lambda p: sm.IntervalSensor(0).check([[[np.nan, 0.0]]]), "both ends or none"),
         (lambda p: sm.IntervalSensor(0, width=-1.0), "positive width"),
         (lambda p: sm.MixtureSensor([], []), "one or more"),
-        (lambda p: p.update(sm.KnownState([0.0]), [0.0], sensor=sm.GaussianSensor(0, 1.0)), "known state"),
         (
             lambda p: make_process("beta", "paired", 1, seed=0).filter([[0.5]], sensor=sm.GaussianSensor(0, 1.0)),
             "Gaussian basis under an affine transform",
@@ -359,3 +359,11 @@ def test_bad_readings_are_refused(ask, message):
     process = make_process("gaussian", "kraus", 1, seed=0)
     with pytest.raises(ValueError, match=message):
         ask(process)
+
+
+def test_a_reading_changes_no_known_state_and_has_its_evidence():
+    process = make_process("gaussian", "kraus", 1, seed=0)
+    found = process.update(sm.KnownState([0.25]), [0.7], sensor=sm.GaussianSensor(0, 0.5))
+    np.testing.assert_array_equal(found.belief.mean(), [0.25])
+    expected = scipy.stats.norm(0.25, 0.5).logpdf(0.7)
+    np.testing.assert_allclose(found.log_evidence, expected, rtol=1e-12)

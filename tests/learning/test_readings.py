@@ -9,8 +9,8 @@ import scipy.stats
 
 import oracles
 import sosmarkov as sm
-import sosmarkov.sensors as sensors
 from sosmarkov.data.dataset import Paths, from_paths
+from sosmarkov.factor.readings import Likelihoods
 from sosmarkov.learning.factor import latent
 from sosmarkov.learning.factor.objectives import Parameters, realise
 from sosmarkov.learning.factor.readings import WORTH, FilterLoss, ReadParameters, gain_of_a_mixture
@@ -155,7 +155,7 @@ def test_a_linear_sensor_reads_what_its_formula_says():
     sensor, transform = sm.LinearSensor(H, std, offset=offset), sm.Standardize([0.3, -1.0], [2.0, 0.5])
     basis = sm.FullGaussianBasis(np.zeros((1, 2)), np.eye(2)[None])
     for o in (np.array([0.3, -1.0, 0.8]), np.array([np.nan, 0.4, np.nan])):
-        found = sensors.log_likelihood(sensor, jnp.asarray(o), basis, transform, transform.forward(jnp.asarray(x))[0])
+        found = Likelihoods(sensor, transform, basis).log_prob(jnp.asarray(o), jnp.asarray(x))
         expected = scipy.stats.norm(H @ x + offset, std).logpdf(o)
         np.testing.assert_allclose(float(found), np.nansum(expected), rtol=1e-10)
 

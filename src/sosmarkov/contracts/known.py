@@ -52,6 +52,7 @@ class KnownState(Belief):
 
     def __init__(self, state: ArrayLike):
         self.state = checks.parameter(state, "state", (None,))
+        self.names = None
 
     @property
     def dim(self) -> int:

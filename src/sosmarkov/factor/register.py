@@ -10,7 +10,7 @@ from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases import FAMILIES, Family
 from sosmarkov.factor.couplings import COUPLINGS, Coupling
 
-Own = TypeVar("Own", bound=Family | type)
+Own = TypeVar("Own")
 
 
 def register(own: Own) -> Own:

@@ -160,6 +160,6 @@ def _refuse(given: Options, **others: bool) -> None:
     if any(refused.values()):
         found = ", ".join(name for name, bad in refused.items() if bad)
         raise ValueError(
-            "Expected, with observations, trajectories, Gaussian functions, a standardising transform and objective"
-            f" 'transitions' or 'beliefs'; got something else for: {found}."
+            "Expected trajectories, Gaussian functions, a standardising transform and objective 'transitions' or"
+            f" 'beliefs' with observations, got something else for: {found}."
         )
