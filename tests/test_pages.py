@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from sosmarkov.factor.space import QUERIES
 from sosmarkov_bench import records
 from tables import only_exhaustive
 
@@ -36,7 +37,9 @@ def explained():
 
 
 def test_every_text_on_the_page_is_one_of_the_library():
-    texts = [text for text in map(text_of, nodes()) if text]
+    # What a query needs of a space is data, and the text of its refusal made of it.
+    texts = [f"Expected {query.needs}" for query in QUERIES.values()]
+    texts += [text for text in map(text_of, nodes()) if text]
     rows = explained()
     assert len(rows) > 25
     for row in rows:
