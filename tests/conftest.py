@@ -44,6 +44,21 @@ def as_users() -> dict[str, str]:
     return AS_USERS
 
 
+@pytest.fixture
+def nothing_of_ones_own_stays():
+    """Families, couplings and classes that a test registers are gone after it."""
+    from sosmarkov.core.stored import ENTRIES
+    from sosmarkov.factor.bases import FAMILIES
+    from sosmarkov.factor.couplings import COUPLINGS
+
+    lists = FAMILIES, COUPLINGS, ENTRIES
+    before = [dict(one) for one in lists]
+    yield
+    for one, old in zip(lists, before, strict=True):
+        one.clear()
+        one.update(old)
+
+
 def pytest_collection_finish():
     # What is imported stays: the collector need not walk it again for every few thousand objects that tracing makes.
     gc.freeze()

@@ -23,6 +23,7 @@ LONG = re.compile(r"^<!-- long -->\n```python\n.*?^```", re.MULTILINE | re.DOTAL
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
+@pytest.mark.usefixtures("nothing_of_ones_own_stays")
 def test_python_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # pages may write files
     text = page.read_text() if EXHAUSTIVE else LONG.sub("", page.read_text())

@@ -16,11 +16,10 @@ import tables
 from sosmarkov.cli import main
 from sosmarkov.core.stored import ENTRIES
 from sosmarkov.factor.background import require_share
-from sosmarkov.factor.bases import FAMILIES
 from sosmarkov.factor.bases.family import levels
 from sosmarkov.factor.bases.interval import IntervalBasis
 from sosmarkov.factor.bases.product import log_and_sign, positive
-from sosmarkov.factor.couplings import COUPLINGS, Kernel
+from sosmarkov.factor.couplings import Kernel
 from sosmarkov.factor.likelihood import Reading
 from sosmarkov.learning.factor.initialise import wanted_start
 from sosmarkov.report import write_report
@@ -144,15 +143,7 @@ class Nearby(sm.Sensor):
         return Reading(lower=end(-1)[0], upper=end(1)[0])
 
 
-@pytest.fixture(autouse=True)
-def own():
-    """What a test registers is gone after it."""
-    lists = FAMILIES, COUPLINGS, ENTRIES
-    before = [dict(one) for one in lists]
-    yield
-    for one, old in zip(lists, before, strict=True):
-        one.clear()
-        one.update(old)
+pytestmark = pytest.mark.usefixtures("nothing_of_ones_own_stays")
 
 
 @pytest.fixture(scope="module")

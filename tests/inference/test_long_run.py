@@ -15,8 +15,9 @@ LOW, HIGH = -0.8, 1.1
 
 @eqx.filter_jit
 def on_nodes(process, x):
-    """The start and the kernel at all nodes."""
-    return process.initial.prob(x), jnp.exp(process.transition.log_prob(x, x[:, None]))
+    """The start and the kernel at all nodes, some hundred rows at once: features of all pairs would fill gigabytes."""
+    rows = jax.lax.map(lambda node: process.transition.log_prob(x, node), x, batch_size=200)
+    return process.initial.prob(x), jnp.exp(rows)
 
 
 class Chain:
