@@ -80,7 +80,7 @@ class LearnedSensor(Sensor):
                 f"Expected a family of products under a coordinate-wise transform of {zeta.dim} coordinates for a"
                 f" sensor, got {zeta.family} under {type(self.transform).__name__} of {self.transform.dim}."
             )
-        self.root = eqx.filter_jit(lambda zeta: whitener(zeta.overlap(zeta.terms(1), zeta.terms(1))))(zeta)
+        self.root = _whitened(zeta)
 
     @property
     def dim(self) -> int:
@@ -184,6 +184,12 @@ class LearnedSensor(Sensor):
                 f" {self.background}."
             )
         return found
+
+
+@eqx.filter_jit
+def _whitened(zeta: Basis) -> Float[Array, "z z"]:
+    """W with W Z W^T = I, Z = int zeta zeta^T."""
+    return whitener(zeta.overlap(zeta.terms(1), zeta.terms(1)))
 
 
 @jax.tree_util.register_dataclass
