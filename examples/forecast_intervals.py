@@ -23,7 +23,7 @@ SHARES = (0.5, 0.9)
 FRESH = 10_000
 
 
-def coverage(beliefs: sm.Beliefs, simulated: np.ndarray, share: float) -> np.ndarray:
+def coverage(beliefs: sm.BeliefSequence, simulated: np.ndarray, share: float) -> np.ndarray:
     """Shares of simulated states within the central interval of each coordinate, shape (AHEAD, d)."""
     ends = [0.5 * (1.0 - share), 0.5 * (1.0 + share)]
     found = []
@@ -36,7 +36,7 @@ def coverage(beliefs: sm.Beliefs, simulated: np.ndarray, share: float) -> np.nda
     return np.array(found)
 
 
-def draw(beliefs: sm.Beliefs, simulated: np.ndarray, names: tuple[str, ...], path: Path) -> None:
+def draw(beliefs: sm.BeliefSequence, simulated: np.ndarray, names: tuple[str, ...], path: Path) -> None:
     """A fan for each coordinate, with a few fresh trajectories over it."""
     figure, axes = plt.subplots(1, len(names), figsize=(5 * len(names), 3.6), layout="constrained")
     for c, axis in enumerate(axes):

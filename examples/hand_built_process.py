@@ -57,7 +57,7 @@ def simulate(process: sm.MarkovProcess, count: int, steps: int, seed: int = 0) -
     return np.stack(states)
 
 
-def draw(process: sm.MarkovProcess, beliefs: sm.Beliefs, trajectories: np.ndarray, path: Path) -> None:
+def draw(process: sm.MarkovProcess, beliefs: sm.BeliefSequence, trajectories: np.ndarray, path: Path) -> None:
     """Exact densities above, simulated states below."""
     line = np.linspace(-4.5, 4.5, 121)
     grid = np.stack(np.meshgrid(line, line), axis=-1)

@@ -64,5 +64,5 @@ class Ours(Baseline[MarkovProcess]):
     def propagate(self, model: MarkovProcess, data: TrainingData, seed: int) -> tuple[Beliefs, dict[str, Any]]:
         """Nothing is random."""
         beliefs = model.propagate(data.steps)
-        jax.block_until_ready(beliefs.coefficients)
+        jax.block_until_ready(beliefs)
         return ExactBeliefs(beliefs), {}

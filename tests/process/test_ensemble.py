@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sosmarkov as sm
-from sosmarkov.contracts.model import Model
+from sosmarkov.process.model import Model
 from tables import make_process
 
 SENSOR = sm.GaussianSensor(0, 0.7)

@@ -12,7 +12,7 @@ import sosmarkov as sm
 from sosmarkov.cli import files, models
 from sosmarkov.cli.options import UsageError, box, shares, state
 from sosmarkov.cli.output import facts, remark, say, say_json
-from sosmarkov.contracts.model import Model
+from sosmarkov.process.model import Model
 
 
 def info(options: Namespace) -> None:

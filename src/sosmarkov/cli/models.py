@@ -14,9 +14,9 @@ import sosmarkov as sm
 from sosmarkov.cli import options as words
 from sosmarkov.cli.options import UsageError
 from sosmarkov.cli.output import aligned, remark, say, say_json
-from sosmarkov.contracts.model import Model
 from sosmarkov.data import tables
 from sosmarkov.plots.numbers import quantiles
+from sosmarkov.process.model import Model
 
 # More rows than a person reads are not printed.
 _MOST_ROWS = 400

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sosmarkov.contracts.belief import Belief
-from sosmarkov.contracts.model import Model
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.process.model import Model
 
 _STEPS = 10
 

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 import sosmarkov
-from sosmarkov.contracts.model import Model
 from sosmarkov.factor.couplings import Kraus
+from sosmarkov.process.model import Model
 from sosmarkov.report.collect import Story
 
 Rows = list[tuple[str, str]]

@@ -13,13 +13,13 @@ from jax import Array, lax
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.known import KnownState
-from sosmarkov.contracts.model import Model
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.forecasting.calibration import Calibration, calibrate, spread, stacked
 from sosmarkov.inference.beliefs import Beliefs, BeliefSequence, MixedBeliefs
 from sosmarkov.inference.propagate import propagate
 from sosmarkov.plots import numbers
+from sosmarkov.process.model import Model
 from sosmarkov.process.process import MarkovProcess
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from sosmarkov.contracts.belief import Belief
-from sosmarkov.contracts.model import Model
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.files import write_atomic
+from sosmarkov.process.model import Model
 from sosmarkov.report import card, charts
 from sosmarkov.report.collect import Story, collect
 

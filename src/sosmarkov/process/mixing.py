@@ -1,0 +1,105 @@
+"""What several processes answer together, from what each of them answers and their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from sosmarkov.contracts.belief import Belief
+from sosmarkov.contracts.check import CheckReport
+from sosmarkov.contracts.mixture import EnsembleBelief, draw_parts
+from sosmarkov.contracts.reader import Updated
+from sosmarkov.inference.beliefs import BeliefSequence, MixedBeliefs
+from sosmarkov.inference.filter import FilterResult
+from sosmarkov.inference.smooth import SmoothResult
+from sosmarkov.inference.trajectories import ChapmanKolmogorov
+
+
+def mean(found: Sequence[Array], weights: Array) -> Array:
+    """Of numbers."""
+    return jnp.tensordot(weights, jnp.stack(found), axes=1)
+
+
+def log_mean(found: Sequence[Array], weights: Array) -> Array:
+    """The logarithm of the mean of likelihoods, from their logarithms."""
+    del weights  # nothing was read before: all are alike
+    return jax.nn.logsumexp(jnp.stack(found), axis=0) - jnp.log(len(found))
+
+
+def path(found: Sequence[BeliefSequence], weights: Array) -> MixedBeliefs:
+    """Beliefs at all steps under weights that stay."""
+    return MixedBeliefs(tuple(found), jnp.tile(weights, (len(found[0]), 1)))
+
+
+def draws(found: Sequence[Callable[[Any, int], Array]], weights: Array) -> Callable[[Any, int], Array]:
+    """From a key and a number to draws, each one member's own."""
+    return lambda key, count: draw_parts(key, weights, count, found)
+
+
+def predictions(found: Sequence[ChapmanKolmogorov], weights: Array) -> ChapmanKolmogorov:
+    """The mean of what is predicted, beside what was observed."""
+    del weights
+    return found[0]._replace(predicted=np.mean([one.predicted for one in found], axis=0))
+
+
+def filtered(found: Sequence[FilterResult], weights: Array) -> FilterResult:
+    """The mixture of filters: p(m | o_0, ..., o_k) is proportional to p(m) p(o_0, ..., o_k | m)."""
+    log_evidences = jnp.stack([one.log_evidences for one in found], axis=-1)
+    after = jnp.log(weights) + jnp.cumsum(log_evidences, axis=-2)
+    before = after - log_evidences
+    mixed = jax.nn.logsumexp(after, axis=-1) - jax.nn.logsumexp(before, axis=-1)
+    predicted, beliefs = zip(*((one.predicted, one.beliefs) for one in found), strict=True)
+    return FilterResult(
+        MixedBeliefs(predicted, jax.nn.softmax(before, axis=-1)),
+        MixedBeliefs(beliefs, jax.nn.softmax(after, axis=-1)),
+        mixed,
+    )
+
+
+def smoothed(found: Sequence[SmoothResult], weights: Array) -> SmoothResult:
+    """The mixture of smoothers: members are weighed by the evidence of all readings."""
+    behind = filtered([one.filtered for one in found], weights)
+    last: Array = behind.beliefs.weights[-1]  # type: ignore[attr-defined]
+    return SmoothResult(behind, path([one.beliefs for one in found], last))
+
+
+def updated(found: Sequence[Updated], weights: Array) -> Updated:
+    """The mixture of updates, weighed by their evidence."""
+    log_weights = jnp.log(weights) + jnp.stack([one.log_evidence for one in found])
+    total = jax.nn.logsumexp(log_weights)
+    beliefs: list[Belief] = [one.belief for one in found]
+    return Updated(EnsembleBelief(beliefs, jnp.exp(log_weights - total)), total)
+
+
+def modes(found: Sequence[np.ndarray], weights: Array) -> np.ndarray:
+    """All eigenvalues, the largest first: those of the mixture."""
+    del weights
+    values = np.concatenate(found)
+    return values[np.argsort(-np.abs(values), kind="stable")]
+
+
+def slowest(found: Sequence[int], weights: Array) -> int:
+    """The number of steps after which all are there."""
+    del weights
+    return max(found)
+
+
+def correlation(found: Sequence[Array], long_run: Sequence[Belief], coordinate: int) -> Array:
+    """That of the mixture in the long run: what members differ in stays, however far apart the times are."""
+    means = jnp.stack([belief.mean()[coordinate] for belief in long_run])
+    variances = jnp.stack([belief.covariance()[coordinate, coordinate] for belief in long_run])
+    between = jnp.mean((means - jnp.mean(means)) ** 2)
+    return (jnp.mean(variances[:, None] * jnp.stack(found), axis=0) + between) / (jnp.mean(variances) + between)
+
+
+def worst(found: Sequence[CheckReport], weights: Array) -> CheckReport:
+    """The worst of the reports, figure by figure."""
+    del weights
+    kinds = {"smallest_log_density": min, "converged": all}
+    columns = zip(CheckReport._fields, zip(*found, strict=True), strict=True)
+    return CheckReport(**{name: kinds.get(name, max)(values) for name, values in columns})
