@@ -84,6 +84,11 @@ class Belief(Entering):
         object.__setattr__(found, "names", kept)
         return found
 
+    @property
+    def has_density(self) -> bool:
+        """Whether all of it is a density: a known state has none."""
+        return True
+
     @abstractmethod
     def log_prob(self, x: ArrayLike) -> Float[Array, ...]:
         """log-density at states of shape (..., d); -inf outside the domain, never NaN."""
@@ -195,7 +200,7 @@ class Belief(Entering):
         shares = checks.shares(share)
         chosen = checks.coordinates(range(self.dim) if coordinate is None else coordinate, self.dim, self.columns)
         found = self._quantiles(shares.reshape(-1), chosen).reshape(*shares.shape, len(chosen))
-        single = self.dim == 1 if coordinate is None else isinstance(coordinate, (int, np.integer, str))
+        single = self.dim == 1 if coordinate is None else np.ndim(coordinate) == 0
         return found[..., 0] if single else found
 
     def _quantiles(self, shares: Float[Array, " n"], chosen: tuple[int, ...]) -> Float[Array, "n k"]:

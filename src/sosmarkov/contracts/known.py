@@ -59,6 +59,11 @@ class KnownState(Belief):
         """Number of coordinates."""
         return self.state.shape[0]
 
+    @property
+    def has_density(self) -> bool:
+        """All mass is at one point."""
+        return False
+
     def require_of(self, transition: Any) -> None:
         """Anywhere in the domain."""
         transition.require_inside(self.state)

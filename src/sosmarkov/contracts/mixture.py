@@ -52,6 +52,11 @@ class MixtureBelief(Belief):
         """Number of coordinates."""
         return self.members[0].dim
 
+    @property
+    def has_density(self) -> bool:
+        """Where every member has one."""
+        return all(member.has_density for member in self.members)
+
     def with_columns(self, columns: Sequence[str] | None) -> MixtureBelief:
         """The members' names as well."""
         found = super().with_columns(columns)
@@ -81,31 +86,30 @@ class MixtureBelief(Belief):
     def facing(self, transition: Any, backward: Array) -> tuple[Array, MixtureBelief]:
         """Each of the members, weighed by what it is worth."""
         worth, members = zip(*(member.facing(transition, backward) for member in self.members), strict=True)
-        log_weights = jnp.log(self.weights) + jnp.stack([jnp.asarray(one) for one in worth])
-        total = jax.nn.logsumexp(log_weights)
-        return total, MixtureBelief(members, jnp.exp(log_weights - total))
+        total, weights = weighed(self.weights, worth)
+        return total, MixtureBelief(members, weights)
 
     def normalised(self) -> tuple[Float[Array, ""], MixtureBelief]:
         """The members normalised, and weighed by the masses they had."""
         log_masses, members = zip(*(member.normalised() for member in self.members), strict=True)
-        log_weights = jnp.log(self.weights) + jnp.stack(log_masses)
-        total = jax.nn.logsumexp(log_weights)
-        return total, MixtureBelief(members, jnp.exp(log_weights - total))
+        total, weights = weighed(self.weights, log_masses)
+        return total, MixtureBelief(members, weights)
 
     def log_seen(self, x: ArrayLike) -> Float[Array, ...]:
         """The mixture of the members' own."""
-        values = jnp.stack([member.log_seen(x) for member in self.members])
-        weights = self.weights.reshape(-1, *[1] * (values.ndim - 1))
-        return jax.nn.logsumexp(values, axis=0, b=jnp.broadcast_to(weights, values.shape))
+        return self._log_mean_of([member.log_seen(x) for member in self.members])
 
     def _mean_of(self, answers: list[Array]) -> Array:
         return jnp.tensordot(self.weights, jnp.stack(answers), axes=1)
 
-    def log_prob(self, x: ArrayLike) -> Float[Array, ...]:
-        """log p at states of shape (..., d)."""
-        values = jnp.stack([member.log_prob(x) for member in self.members])
+    def _log_mean_of(self, answers: list[Array]) -> Array:
+        values = jnp.stack(answers)
         weights = self.weights.reshape(-1, *[1] * (values.ndim - 1))
         return jax.nn.logsumexp(values, axis=0, b=jnp.broadcast_to(weights, values.shape))
+
+    def log_prob(self, x: ArrayLike) -> Float[Array, ...]:
+        """log p at states of shape (..., d)."""
+        return self._log_mean_of([member.log_prob(x) for member in self.members])
 
     def mass(self) -> Float[Array, ""]:
         """The integral of p."""
@@ -168,6 +172,15 @@ class EnsembleBelief(MixtureBelief):
 
     def __init__(self, members: Sequence[Belief], weights: ArrayLike | None = None):
         super().__init__(members, weights)
+
+
+def weighed(
+    weights: Float[Array, " m"], log_worth: Sequence[Array | float]
+) -> tuple[Float[Array, ""], Float[Array, " m"]]:
+    """The log of what a mixture is worth, and new weights of its members: by what each of them is worth."""
+    log_weights = jnp.log(weights) + jnp.stack([jnp.asarray(one) for one in log_worth])
+    total = jax.nn.logsumexp(log_weights)
+    return total, jnp.exp(log_weights - total)
 
 
 def draw_parts(

@@ -206,5 +206,5 @@ def require_possible(log_evidence: Array) -> None:
 
 
 def isnan(observation: Array | np.ndarray) -> Any:
-    """By NumPy where its array is given, which is quicker for one reading."""
-    return (np if isinstance(observation, np.ndarray) else jnp).isnan(observation)
+    """NaN alone is not equal to itself; by NumPy where its array is given, which is quicker for one reading."""
+    return observation != observation

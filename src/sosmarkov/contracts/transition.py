@@ -17,6 +17,7 @@ from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.known import KnownState
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.data.given import several
 from sosmarkov.spaces.transforms import Transform
 
 # A belief that has entered: its integrals against what the transition looks at (gates, products of functions), times
@@ -264,7 +265,7 @@ class AbstractTransition(eqx.Module):
         if self.features is None or inputs is None:
             given = [self.steps_of(inputs, count) for count in steps]
         else:
-            each = list(inputs) if isinstance(inputs, (list, tuple)) or np.ndim(inputs) == 3 else [inputs]
+            each = several(inputs)
             if len(each) != len(steps):
                 raise ValueError(f"Expected inputs of {len(steps)} trajectories, got those of {len(each)}.")
             given = [self.steps_of(one, count) for one, count in zip(each, steps, strict=True)]

@@ -101,6 +101,11 @@ def near(word: object, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def listed(given: Any) -> list[Any]:
+    """A list of what was given: of one name or number, or of several."""
+    return [given] if isinstance(given, (int, np.integer, str)) else list(given)
+
+
 def count(value: object, name: str, least: int = 0) -> int:
     """A whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
@@ -115,12 +120,12 @@ def coordinates(
 
     Names are those of the columns; x0, x1, ... where none are given.
     """
-    listed = [chosen] if isinstance(chosen, (int, np.integer, str)) else list(chosen)
-    if not listed:
+    given = listed(chosen)
+    if not given:
         raise ValueError("Expected at least one coordinate, got none.")
-    found = tuple(_place(one, dim, columns(names, dim)) for one in listed)
+    found = tuple(_place(one, dim, columns(names, dim)) for one in given)
     if len(set(found)) != len(found):
-        raise ValueError(f"Expected distinct coordinates, got {listed}.")
+        raise ValueError(f"Expected distinct coordinates, got {given}.")
     return found
 
 
@@ -155,16 +160,15 @@ def columns(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:
     """A different name for each coordinate; x0, x1, ... where none are given."""
     if names is None:
         return tuple(f"x{c}" for c in range(dim))
-    listed = [names] if isinstance(names, str) else list(names)
-    if len(listed) != dim or len(set(map(str, listed))) != dim or not all(isinstance(n, str) and n for n in listed):
-        raise ValueError(f"Expected {dim} different names for the columns, got {listed}.")
-    return tuple(listed)
+    given = listed(names)
+    if len(given) != dim or len(set(map(str, given))) != dim or not all(isinstance(n, str) and n for n in given):
+        raise ValueError(f"Expected {dim} different names for the columns, got {given}.")
+    return tuple(given)
 
 
 def shape(wanted: Sequence[int] | int) -> tuple[int, ...]:
     """A shape from a number or a sequence of them."""
-    listed = [wanted] if isinstance(wanted, (int, np.integer)) else list(wanted)
-    return tuple(count(length, "shape", 1) for length in listed)
+    return tuple(count(length, "shape", 1) for length in listed(wanted))
 
 
 def powers(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sosmarkov.data.frames import Columns
+from sosmarkov.data.frames import Columns, is_number
 from sosmarkov.data.recorded import Doubt
 
 # Text of which so many cells are numbers was meant to be numbers.
@@ -21,7 +21,7 @@ def about_left_out(table: Columns, names: Sequence[str], trajectory: str | None,
             found += [Doubt(name, "dates")] if time is None else []
             continue
         codes, labels = table.labels(name)
-        numbers = np.array([_is_number(label) for label in labels], dtype=bool)
+        numbers = np.array([is_number(label) for label in labels], dtype=bool)
         there = codes[codes >= 0]
         if len(there) and not numbers.all() and np.mean(numbers[there]) >= _MOSTLY:
             row = int(np.flatnonzero(np.isin(codes, np.flatnonzero(~numbers)))[0])
@@ -43,11 +43,3 @@ def _in_runs(codes: np.ndarray) -> bool:
     runs = 1 + int(np.count_nonzero(np.diff(codes)))
     kinds = len(np.unique(codes))
     return bool(np.all(codes >= 0)) and 1 < kinds == runs <= len(codes) / 2
-
-
-def _is_number(label: object) -> bool:
-    try:
-        float(str(label))
-    except ValueError:
-        return False
-    return True

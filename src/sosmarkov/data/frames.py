@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -170,12 +171,19 @@ def coordinates_of(
     return chosen(ArrowColumns(frame), columns, {trajectory, time})
 
 
+def arrow(what: str) -> Any:
+    """pyarrow, with its modules for files; or a message on how to get it."""
+    try:
+        for name in ("pyarrow.csv", "pyarrow.parquet"):
+            import_module(name)
+        return import_module("pyarrow")
+    except ImportError as error:
+        raise ImportError(f"Expected pyarrow for {what}, got none. Try pip install 'sosmarkov[data]'.") from error
+
+
 def as_table(frame: Any) -> Any:
     """The frame as an Arrow table; a stream can be read only once."""
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise ImportError("Reading data frames needs pyarrow: pip install 'sosmarkov[data]'.") from error
+    pyarrow = arrow("data frames")
     try:
         return pyarrow.table(frame)
     except pyarrow.ArrowException as error:
@@ -288,7 +296,7 @@ def _on_grid(values: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 def _span(step: Any) -> str:
-    if not isinstance(step, np.timedelta64):
+    if np.asarray(step).dtype.kind != "m":
         return f"{step:g}"
     seconds = step / np.timedelta64(1, "s")
     return f"{seconds / 86400:g} days" if seconds >= 86400 else f"{seconds:g} s"
@@ -297,9 +305,15 @@ def _span(step: Any) -> str:
 def _described(column: Any) -> str:
     """The kind of a column, and for text the first entry that is no number, with its row."""
     for row, entry in enumerate(column.to_pylist()):
-        if isinstance(entry, str):
-            try:
-                float(entry)
-            except ValueError:
-                return f"{entry[:40]!r} in row {row + 1}"
+        if isinstance(entry, str) and not is_number(entry):
+            return f"{entry[:40]!r} in row {row + 1}"
     return str(column.type)
+
+
+def is_number(entry: object) -> bool:
+    """Whether a cell, or a label, reads as a number."""
+    try:
+        float(str(entry))
+    except ValueError:
+        return False
+    return True

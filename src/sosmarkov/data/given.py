@@ -16,6 +16,11 @@ from sosmarkov.core.checks import ArrayLike
 _SHAPES = "an array (N, T, d), a list of arrays (T_i, d), or one long series (T, d) or (T,)"
 
 
+def several(given: Any) -> list[Any]:
+    """What stands in a list, or in an array of three dimensions; of anything else a list of it alone."""
+    return list(given) if isinstance(given, (list, tuple)) or np.ndim(given) == 3 else [given]
+
+
 def as_list(trajectories: Any) -> Sequence[np.ndarray] | np.ndarray:
     """An array (N, T, d), or a list of arrays (T_i, d), of numbers; one long series is a list of one.
 

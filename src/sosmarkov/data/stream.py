@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sosmarkov.data.frames import coordinates_of, read_frame
+from sosmarkov.data.frames import arrow, coordinates_of, read_frame
 
 # Trajectories held in memory: for scales, starts and the held-out part.
 RESIDENT = 20_000
@@ -66,11 +66,7 @@ class StoredTable(Stored):
     def __init__(
         self, path: str | os.PathLike, *, trajectory: str, time: str | None = None, columns: Sequence[str] | None = None
     ):
-        try:
-            from pyarrow.parquet import ParquetFile
-        except ImportError as error:
-            raise ImportError("Reading Parquet needs pyarrow: pip install 'sosmarkov[data]'.") from error
-        self._file = ParquetFile(path)
+        self._file = arrow(f"Parquet, {Path(path).name}").parquet.ParquetFile(path)
         names = self._file.schema_arrow.names
         if trajectory not in names:
             raise ValueError(f"Expected a column {trajectory!r} in {path}, got {names}.")

@@ -14,7 +14,7 @@ import numpy as np
 
 from sosmarkov.core.files import write_atomic
 from sosmarkov.data.doubts import about_left_out
-from sosmarkov.data.frames import ArrowColumns, Columns, arrange, chosen
+from sosmarkov.data.frames import ArrowColumns, Columns, arrange, arrow, chosen, is_number
 from sosmarkov.data.recorded import Recorded
 from sosmarkov.data.wide import from_wide
 
@@ -167,15 +167,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
 
 
 def _arrow(path: Path) -> Any:
-    try:
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(
-            f"{path.name}: CSV and Parquet need pyarrow: pip install 'sosmarkov[data]'. NPZ is read without."
-        ) from error
-    return pyarrow
+    return arrow(f"CSV and Parquet, {path.name}; NPZ is read without")
 
 
 def _parquet(path: Path) -> Any:
@@ -207,7 +199,7 @@ def _text(path: Path) -> Any:
         names = [name.strip() for name in table.column_names]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError, zlib.error) as error:
         raise ValueError(f"Expected a table with one header line, got {path.name}: {_brief(error)}") from error
-    if names and all(_is_number(name) for name in names):
+    if names and all(is_number(name) for name in names):
         raise ValueError(
             f"Expected names in the first line of {path.name}, got numbers: {', '.join(names[:5])}. Put a line such as"
             " x,y on top."
@@ -224,14 +216,6 @@ def _point(head: str, separator: str) -> str:
     """Tools that separate by semicolons often write numbers like 1,5."""
     lines = head.splitlines()[1:]
     return "," if separator == ";" and any("," in line for line in lines) else "."
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _brief(error: Exception) -> str:

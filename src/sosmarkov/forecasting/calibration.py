@@ -10,10 +10,9 @@ import numpy as np
 from jax import Array
 
 from sosmarkov.contracts.belief import Belief
-from sosmarkov.contracts.known import KnownState
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.data.given import padded
+from sosmarkov.data.given import padded, several
 from sosmarkov.inference.trajectories import gather
 
 SHARES = np.arange(0.1, 0.95, 0.1)
@@ -74,7 +73,7 @@ def calibrate(
     chosen = list(range(last)) if steps is None else [int(k) for k in steps]
     if any(not 0 <= k < last for k in chosen):
         raise ValueError(f"Expected steps from 0 to {last - 1}, which beliefs and data both have, got {chosen}.")
-    chosen = [k for k in chosen if not isinstance(beliefs[k], KnownState)]
+    chosen = [k for k in chosen if beliefs[k].has_density]
     if not chosen:
         raise ValueError("Expected at least one step after the known start to compare, got none.")
     picked = spread(len(states), len(states) if most is None else most)
@@ -95,8 +94,7 @@ def spread(count: int, most: int) -> np.ndarray:
 
 def stacked(data: ArrayLike, dim: int) -> np.ndarray:
     """Trajectories as one array (N, T, d), NaN where there is nothing; rows with any NaN are left out."""
-    several = isinstance(data, (list, tuple)) or np.ndim(data) == 3
-    parts = [np.asarray(checks.as_float(one, "trajectories")) for one in (data if several else [data])]
+    parts = [np.asarray(checks.as_float(one, "trajectories")) for one in several(data)]
     return padded(gather([np.where(np.isnan(one).any(axis=-1, keepdims=True), np.nan, one) for one in parts], dim))
 
 

@@ -94,7 +94,7 @@ class Beliefs(BeliefSequence):
 
     def at(self, k: int | Array) -> Belief:
         """The start, or the belief of the coefficients."""
-        if isinstance(k, int) and k == 0:
+        if checks.is_concrete(k) and k == 0:
             return self.initial
         found = self.transition.belief(jax.tree.map(lambda leaf: leaf[k - 1], self.coefficients))
         return found.with_columns(self.initial.names)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.transition import AbstractTransition, Numbers
-from sosmarkov.inference.recursion import program, row, run
+from sosmarkov.inference.recursion import program, run_from
 
 
 @program
@@ -18,13 +18,8 @@ def first_coefficients(transition: AbstractTransition, initial: Belief, u: Float
     return transition.push(transition.enter(initial), u)
 
 
-@program
-def propagate(
-    transition: AbstractTransition, initial: Belief, steps: int, inputs: Float[Array, "k e"] | None = None
-) -> Numbers:
-    """C_1, ..., C_steps by one scan; under inputs, one a step."""
-    first = transition.push(transition.enter(initial), row(inputs, 0))
-    return run(transition, first, steps, None if inputs is None else inputs[1:])
+# C_1, ..., C_steps by one scan; under inputs, one a step.
+propagate = program(run_from)
 
 
 @program

@@ -70,15 +70,35 @@ def row(inputs: Float[Array, "k e"] | None, k: int) -> Float[Array, " e"] | None
 
 
 def run(
-    transition: AbstractTransition, first: Numbers, steps: int, inputs: Float[Array, "j e"] | None = None
+    transition: AbstractTransition,
+    first: Numbers,
+    steps: int,
+    inputs: Float[Array, "j e"] | None = None,
+    window: Callable[[Numbers], Message] | None = None,
 ) -> Numbers:
-    """C_1 and what it becomes, `steps` of them in all; `inputs` are those of the steps after it."""
+    """C_1 and what it becomes, `steps` of them in all; `inputs` are those of the steps after it.
+
+    Under a window only what it lets through goes on.
+    """
+    message = transition.message if window is None else window
 
     def advance(C: Numbers, u: Array | None) -> tuple[Numbers, Numbers]:
-        C_next = transition.push(transition.message(C), u)
+        C_next = transition.push(message(C), u)
         return C_next, C_next
 
     return preceded(first, over(transition, advance, first, inputs, length=steps - 1)[1])
+
+
+def run_from(
+    transition: AbstractTransition,
+    initial: Belief,
+    steps: int,
+    inputs: Float[Array, "k e"] | None = None,
+    window: Callable[[Numbers], Message] | None = None,
+) -> Numbers:
+    """C_1, ..., C_steps of a start; all of x_0 goes on, whatever the window."""
+    first = transition.push(transition.enter(initial), row(inputs, 0))
+    return run(transition, first, steps, None if inputs is None else inputs[1:], window)
 
 
 def passes(reader: Reader, message: Message, observations: Array, inputs: Array | None = None, **how: Any) -> Passed:

@@ -12,22 +12,8 @@ from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
-from sosmarkov.contracts.transition import AbstractTransition, Numbers
-from sosmarkov.inference.recursion import over, preceded, program, row
-
-
-def _let_through(
-    transition: AbstractTransition, initial: Belief, window: Any, steps: int, inputs: Array | None
-) -> Numbers:
-    """Numbers C_1, ..., C_steps when only what the window lets through goes on."""
-    first = transition.push(transition.enter(initial), row(inputs, 0))
-
-    def advance(C: Numbers, u: Array | None) -> tuple[Numbers, Numbers]:
-        C_next = transition.push(window(C), u)
-        return C_next, C_next
-
-    later = None if inputs is None else inputs[1:]
-    return preceded(first, over(transition, advance, first, later, length=steps - 1)[1])
+from sosmarkov.contracts.transition import AbstractTransition
+from sosmarkov.inference.recursion import program, run_from
 
 
 @program
@@ -36,7 +22,7 @@ def stay(
 ) -> Float[Array, " k"]:
     """P(x_1, ..., x_k all in the box) for k = 1, ..., steps."""
     inside = transition.window(box)
-    return inside.shares(_let_through(transition, initial, inside, steps, inputs))
+    return inside.shares(run_from(transition, initial, steps, inputs, inside))
 
 
 @program
@@ -57,7 +43,7 @@ def reach(
     if avoid is not None:
         shunned, shared = (transition.window(box) for box in avoid)
         hit, free = hit - shared, free - shunned + shared
-    return jnp.cumsum(hit.shares(_let_through(transition, initial, free, steps, inputs)))
+    return jnp.cumsum(hit.shares(run_from(transition, initial, steps, inputs, free)))
 
 
 @program

@@ -19,7 +19,7 @@ from sosmarkov.core.numerics import unpack_coefficients
 from sosmarkov.core.programs import few_lengths
 from sosmarkov.factor.space import Space
 from sosmarkov.networks import draws
-from sosmarkov.networks.contract import Answer, Question, contract, question
+from sosmarkov.networks.contract import Answer, Question, contract
 from sosmarkov.networks.model import Model, first_moments, halves
 from sosmarkov.networks.structure import read_point, read_points
 from sosmarkov.spaces.transforms import Transform, to_data, to_model
@@ -28,25 +28,25 @@ from sosmarkov.spaces.transforms import Transform, to_data, to_model
 _POINTS, _ENTRIES = 8192, 2**22
 
 
-class NetworkBelief(eqx.Module):
-    """p(kept blocks | fixed values), the other blocks integrated out; in data space.
+class BlockDensity(eqx.Module):
+    """What a network and the beliefs made of it answer: p(kept blocks | fixed values), the others integrated out.
 
-    Every answer is one contraction of the network's tensors, exact up to rounding. Made by `BayesianNetwork.marginal`
-    and `.condition`, or by the methods of the same names here.
-
-    Attributes:
-        model: The network's tensors, in model space.
-        transforms: From data to model space, one a block.
-        kept: Positions of the blocks this is a density of, in the order of `names`.
-        fixed: Where blocks are fixed, in model space, by position.
-        log_mass: Log of the density of the fixed values, in model space.
+    In data space; every answer is one contraction of the network's tensors, exact up to rounding.
     """
 
-    model: Model
-    transforms: tuple[Transform, ...]
-    kept: tuple[int, ...] = eqx.field(static=True)
-    fixed: dict[int, Array]
-    log_mass: Float[Array, ""]
+    # The network's tensors, in model space, and the maps there from data space, one a block.
+    model: eqx.AbstractVar[Model]
+    transforms: eqx.AbstractVar[tuple[Transform, ...]]
+    # Positions of the blocks this is a density of, in the order of `names`.
+    kept: eqx.AbstractVar[tuple[int, ...]]
+    # Where blocks are fixed, in model space, by position, and the logarithm of the density there.
+    fixed: eqx.AbstractVar[dict[int, Array]]
+    log_mass: eqx.AbstractVar[Float[Array, ""]]
+
+    @property
+    def belief(self) -> NetworkBelief:
+        """The density alone: what compiled programs are given."""
+        return NetworkBelief(self.model, self.transforms, self.kept, self.fixed, self.log_mass)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,6 +62,17 @@ class NetworkBelief(eqx.Module):
     def dim(self) -> int:
         """Coordinates of all blocks together."""
         return sum(self.dims.values())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the coordinates: that of a block with one, "name[0]", "name[1]", ... of one with more."""
+        each = self.dims.items()
+        return tuple(name if size == 1 else f"{name}[{c}]" for name, size in each for c in range(size))
+
+    @property
+    def has_density(self) -> bool:
+        """Always."""
+        return True
 
     @property
     def log_evidence(self) -> Float[Array, ""]:
@@ -83,8 +94,8 @@ class NetworkBelief(eqx.Module):
         """
         points = read_points(self.model.structure, self.kept, values)
         shape = points[self.kept[0]].shape[:-1]
-        flat = tuple(points[i].reshape(-1, points[i].shape[-1]) for i in self.kept)
-        found = _in_blocks(lambda *rows: _log_prob(self, rows), flat, self._at_once(range(len(self.model.tables))))
+        flat, belief = tuple(points[i].reshape(-1, points[i].shape[-1]) for i in self.kept), self.belief
+        found = _in_blocks(lambda *rows: _log_prob(belief, rows), flat, self._at_once(range(len(self.model.tables))))
         if not flat[0].shape[0]:
             return jnp.zeros(shape)
         log_prob, lost = found
@@ -102,7 +113,7 @@ class NetworkBelief(eqx.Module):
 
     def mass(self) -> Float[Array, ""]:
         """The closed-form integral over all blocks: one up to rounding."""
-        return jnp.exp(_ask(self.model, question(self.fixed)).log - self.log_mass)
+        return jnp.exp(_ask(self.model, Question(self.fixed)).log - self.log_mass)
 
     def probability(self, lower: ArrayLike | Mapping[str, Any], upper: ArrayLike | None = None) -> Float[Array, ...]:
         """P(lower < x < upper).
@@ -115,9 +126,9 @@ class NetworkBelief(eqx.Module):
         boxes, shape = self._boxes(lower, upper)
         if not boxes:
             return jnp.broadcast_to(self.mass(), shape)
-        kept = tuple(boxes)
+        kept, belief = tuple(boxes), self.belief
         flat = tuple(end for i in kept for end in boxes[i])
-        found = _in_blocks(lambda *rows: (_box(self, kept, rows),), flat, self._at_once(kept))
+        found = _in_blocks(lambda *rows: (_box(belief, kept, rows),), flat, self._at_once(kept))
         return found[0].reshape(shape) if flat[0].shape[0] else jnp.zeros(shape)
 
     def cdf(self, values: ArrayLike) -> Float[Array, ...]:
@@ -158,12 +169,12 @@ class NetworkBelief(eqx.Module):
     def mean(self) -> Float[Array, " D"]:
         """E[x] over all coordinates in the order of `names`."""
         matrix, offset = self._affine()
-        return offset + matrix @ _mean(self)
+        return offset + matrix @ _mean(self.belief)
 
     def covariance(self) -> Float[Array, "D D"]:
         """E[x x^T] - E[x] E[x]^T over all coordinates in the order of `names`."""
         matrix, _ = self._affine()
-        return matrix @ _covariance(self) @ matrix.T
+        return matrix @ _covariance(self.belief) @ matrix.T
 
     def _affine(self) -> tuple[Float[Array, "D D"], Float[Array, " D"]]:
         """Matrix and offset from model to data space."""
@@ -199,7 +210,7 @@ class NetworkBelief(eqx.Module):
             fixed[i] = self.transforms[i].forward(x)[0]
             if checks.is_concrete(fixed[i]) and not np.all(self.model.kernels[i].psi.inside(fixed[i])):
                 raise ValueError(f"Expected values where the network has a density, got {dict(values)}: there is none.")
-        found = _ask(self.model, question(fixed))
+        found = _ask(self.model, Question(fixed))
         if checks.is_concrete(found.lost) and np.any(found.lost):
             raise ValueError(
                 f"Expected values whose density has digits left, got {dict(values)}, where its terms cancel to nothing."
@@ -220,6 +231,26 @@ class NetworkBelief(eqx.Module):
         if gone:
             raise ValueError(f"Expected blocks among those left, {list(self.names)}, got {gone}.")
         return found
+
+
+class NetworkBelief(BlockDensity):
+    """What a network says of some of its blocks, given values of others.
+
+    Made by `BayesianNetwork.marginal` and `.condition`, or by the methods of the same names here.
+
+    Attributes:
+        model: The network's tensors, in model space.
+        transforms: From data to model space, one a block.
+        kept: Positions of the blocks this is a density of, in the order of `names`.
+        fixed: Where blocks are fixed, in model space, by position.
+        log_mass: Log of the density of the fixed values, in model space.
+    """
+
+    model: Model
+    transforms: tuple[Transform, ...]
+    kept: tuple[int, ...] = eqx.field(static=True)
+    fixed: dict[int, Array]
+    log_mass: Float[Array, ""]
 
 
 def _pair(name: str, dim: int, boxes: Mapping[str, Any]) -> tuple[Array, Array]:
@@ -260,7 +291,7 @@ def _log_prob(belief: NetworkBelief, x: tuple[Array, ...]) -> tuple[Array, Array
         # Outside, an interior point is evaluated and discarded, so that gradients stay finite.
         points[i] = jnp.where(within[:, None], y, psi.interior_point())
         log_det, inside = log_det + log_det_i, inside & within
-    found = contract(belief.model, question(points))
+    found = contract(belief.model, Question(points))
     log_prob = found.log + log_det - belief.log_mass
     return jnp.where(inside, log_prob, -jnp.inf), jnp.broadcast_to(inside & found.lost, inside.shape)
 
@@ -269,8 +300,7 @@ def _log_prob(belief: NetworkBelief, x: tuple[Array, ...]) -> tuple[Array, Array
 def _box(belief: NetworkBelief, blocks: tuple[int, ...], ends: tuple[Array, ...]) -> Array:
     """P(box) for rows of ends in model space: lower and upper of each block."""
     boxes = {i: (ends[2 * k], ends[2 * k + 1]) for k, i in enumerate(blocks)}
-    found = contract(belief.model, question(belief.fixed, boxes))
-    return found.value * jnp.exp(found.log_scale - belief.log_mass)
+    return _expectation(belief, Question(belief.fixed, boxes))
 
 
 def _expectation(belief: NetworkBelief, asked: Question) -> Array:
@@ -282,7 +312,7 @@ def _expectation(belief: NetworkBelief, asked: Question) -> Array:
 def _mean(belief: NetworkBelief) -> Array:
     """In model space, shape (D,)."""
     tables = [(i, first_moments(belief.model.bases(i))) for i in belief.kept]
-    return jnp.concatenate([_expectation(belief, question(belief.fixed, tables={i: table})) for i, table in tables])
+    return jnp.concatenate([_expectation(belief, Question(belief.fixed, tables={i: table})) for i, table in tables])
 
 
 @eqx.filter_jit
@@ -291,11 +321,11 @@ def _covariance(belief: NetworkBelief) -> Array:
     model, kept = belief.model, belief.kept
     tables = {i: first_moments(model.bases(i)) for i in kept}
     seconds = {
-        (i, i): _second_moment(model, i, _expectation(belief, question(belief.fixed, opened=(i,)))) for i in kept
+        (i, i): _second_moment(model, i, _expectation(belief, Question(belief.fixed, opened=(i,)))) for i in kept
     }
     for place, i in enumerate(kept):
         for j in kept[place + 1 :]:
-            both = _expectation(belief, question(belief.fixed, tables={i: tables[i], j: tables[j]}))
+            both = _expectation(belief, Question(belief.fixed, tables={i: tables[i], j: tables[j]}))
             # The axes of the answer stand in topological order.
             seconds[i, j] = both if i < j else both.T
             seconds[j, i] = seconds[i, j].T

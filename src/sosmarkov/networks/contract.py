@@ -27,20 +27,10 @@ class Question(NamedTuple):
         opened: Blocks whose integrals are left out: the answer has their pairs as axes, in the order of V.
     """
 
-    points: dict[int, Array]
-    boxes: dict[int, tuple[Array, Array]]
-    tables: dict[int, Array]
-    opened: tuple[int, ...]
-
-
-def question(
-    points: dict[int, Array] | None = None,
-    boxes: dict[int, tuple[Array, Array]] | None = None,
-    tables: dict[int, Array] | None = None,
-    opened: tuple[int, ...] = (),
-) -> Question:
-    """A question, with what is not named integrated."""
-    return Question(points or {}, boxes or {}, tables or {}, opened)
+    points: dict[int, Array] = {}
+    boxes: dict[int, tuple[Array, Array]] = {}
+    tables: dict[int, Array] = {}
+    opened: tuple[int, ...] = ()
 
 
 class Answer(NamedTuple):

@@ -21,7 +21,7 @@ from sosmarkov.core.programs import few_lengths
 from sosmarkov.factor.bases import Basis, Terms
 from sosmarkov.factor.forms import SquaredForm
 from sosmarkov.networks.conditional import ConditionalKernel
-from sosmarkov.networks.contract import contract, question
+from sosmarkov.networks.contract import Question, contract
 from sosmarkov.networks.model import Model, halves, pair_values
 
 _CHUNK = 2048
@@ -166,7 +166,7 @@ def _given_all(model: Model, key: PRNGKeyArray, block: int, points: dict[int, Ar
 @eqx.filter_jit
 def _environment(model: Model, block: int, points: dict[int, Array]) -> tuple[Array, Array]:
     """Coefficients of the block's conditional up to scale, shape (q, p) or (Z, q, p), and how often one is kept."""
-    E = contract(model, question(points, opened=(block,))).value
+    E = contract(model, Question(points, opened=(block,))).value
     table = model.tables[block]
     E = E.reshape(*E.shape[: E.ndim - table.ndim], len(table), -1)
     mass = E * table.reshape(len(table), -1)

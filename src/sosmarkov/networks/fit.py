@@ -127,7 +127,7 @@ class NetworkLoss(NamedTuple):
 
     def __call__(self, free: tuple[Free, ...], batch: tuple[Array, ...]) -> Float[Array, ""]:
         """The loss of a batch, one array (N, d_i) a block."""
-        kernels = normalise(self.structure, realise(self.structure, free, self.background)).kernels
+        kernels, *_ = normalise(self.structure, realise(self.structure, free, self.background))
         total = jnp.zeros(())
         for kernel, parents, y in zip(kernels, self.structure.parents, batch, strict=True):
             total = total - jnp.mean(jax.vmap(kernel.log_value)(tuple(batch[j] for j in parents), y))

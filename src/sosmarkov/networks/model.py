@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -48,25 +47,11 @@ class Model(eqx.Module):
         """What a block is integrated with: psi_i and its children's phi_ci."""
         return _bases(self.structure, self.kernels, block)
 
-    def log_joint(self, y: tuple[Array, ...]) -> Float[Array, ""]:
-        """log p of one point of every block: sum_i log f_i, as all factors g cancel."""
-        values = [
-            kernel.log_value(tuple(y[j] for j in parents), y[i])
-            for i, (kernel, parents) in enumerate(zip(self.kernels, self.structure.parents, strict=True))
-        ]
-        return sum(values, jnp.zeros(()))
 
-
-class Normalised(NamedTuple):
-    """Kernels, M_i and V_i (see `Model`)."""
-
-    kernels: tuple[ConditionalKernel, ...]
-    grams: tuple[Array, ...]
-    tables: tuple[Array, ...]
-
-
-def normalise(structure: Structure, conditionals: Sequence[Conditional]) -> Normalised:
-    """Every conditional normalised against the factors its children have in its block."""
+def normalise(
+    structure: Structure, conditionals: Sequence[Conditional]
+) -> tuple[tuple[ConditionalKernel, ...], tuple[Array, ...], tuple[Array, ...]]:
+    """Kernels, M_i and V_i (see `Model`): conditionals normalised against the factors children have in their blocks."""
     kernels, grams, tables = [], [], []
     for i, conditional in enumerate(conditionals):
         table = integrals(_bases(structure, conditionals, i))
@@ -79,7 +64,7 @@ def normalise(structure: Structure, conditionals: Sequence[Conditional]) -> Norm
         kernels.append(conditional.normalise(M))
         grams.append(M)
         tables.append(table)
-    return Normalised(tuple(kernels), tuple(grams), tuple(tables))
+    return tuple(kernels), tuple(grams), tuple(tables)
 
 
 @eqx.filter_jit

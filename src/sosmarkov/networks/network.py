@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float
 
-from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.saving import save
 from sosmarkov.core.stored import Fields, require, stored
 from sosmarkov.data.history import History
-from sosmarkov.networks.belief import NetworkBelief
+from sosmarkov.networks.belief import BlockDensity
 from sosmarkov.networks.conditional import Conditional
-from sosmarkov.networks.contract import contract, question
+from sosmarkov.networks.contract import Question, contract
 from sosmarkov.networks.model import Model, make_model, require_fitting
 from sosmarkov.networks.structure import Structure, make_structure
 from sosmarkov.spaces.transforms import Identity, Transform
@@ -66,7 +65,7 @@ def _made(fields: Fields) -> BayesianNetwork:
 
 
 @stored("names", "conditionals", "transforms", "history", derived=("model",), make=_made, model="network")
-class BayesianNetwork(eqx.Module):
+class BayesianNetwork(BlockDensity):
     """p(x_1, ..., x_B) = prod_i p(x_i | parents of i) over named blocks of coordinates.
 
     Each conditional is G_i f_i / prod_j g_ij (see `Conditional`). A block's numerator G_i holds the factors that its
@@ -100,19 +99,19 @@ class BayesianNetwork(eqx.Module):
         self.history = history
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Of the blocks, parents before children."""
-        return self.model.structure.names
+    def kept(self) -> tuple[int, ...]:
+        """All blocks."""
+        return tuple(range(len(self.conditionals)))
 
     @property
-    def dims(self) -> dict[str, int]:
-        """Coordinates of each block."""
-        return self.belief.dims
+    def fixed(self) -> dict[int, Array]:
+        """None of them."""
+        return {}
 
     @property
-    def dim(self) -> int:
-        """Coordinates of all blocks together."""
-        return self.belief.dim
+    def log_mass(self) -> Float[Array, ""]:
+        """Zero: all mass is there."""
+        return jnp.zeros(())
 
     @property
     def parents(self) -> dict[str, tuple[str, ...]]:
@@ -123,51 +122,6 @@ class BayesianNetwork(eqx.Module):
     def parameter_count(self) -> int:
         """How many numbers the conditionals have."""
         return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self.conditionals, eqx.is_inexact_array)))
-
-    @property
-    def belief(self) -> NetworkBelief:
-        """The joint density of all blocks."""
-        everything = tuple(range(len(self.names)))
-        return NetworkBelief(self.model, self.transforms, everything, {}, jnp.zeros(()))
-
-    def log_prob(self, values: ArrayLike) -> Float[Array, ...]:
-        """Log-density of all blocks, as a sum of squares: never NaN.
-
-        Args:
-            values: From names to arrays (..., d_i), or an array (..., D) of all coordinates in the order of `names`.
-        """
-        return self.belief.log_prob(values)
-
-    def prob(self, values: ArrayLike) -> Float[Array, ...]:
-        """Density of all blocks; arguments like `log_prob`."""
-        return self.belief.prob(values)
-
-    def marginal(self, names: str | Iterable[str]) -> NetworkBelief:
-        """The density of some blocks, in the order given, the others integrated out."""
-        return self.belief.marginal(names)
-
-    def condition(self, values: Mapping[str, ArrayLike]) -> NetworkBelief:
-        """The density of the other blocks given values of some, each of shape (d_i,) or a number where d_i = 1."""
-        return self.belief.condition(values)
-
-    def probability(self, boxes: Mapping[str, Any]) -> Float[Array, ...]:
-        """P(all named blocks in their boxes): from names to pairs (lower, upper) of shape (..., d_i).
-
-        Infinite ends are allowed; blocks that are not named are free.
-        """
-        return self.belief.probability(boxes)
-
-    def mean(self) -> Float[Array, " D"]:
-        """E[x] over all coordinates in the order of `names`."""
-        return self.belief.mean()
-
-    def covariance(self) -> Float[Array, "D D"]:
-        """E[x x^T] - E[x] E[x]^T over all coordinates in the order of `names`."""
-        return self.belief.covariance()
-
-    def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> dict[str, Float[Array, "... _"]]:
-        """Independent exact draws, parents first, by name, each of shape (*shape, d_i)."""
-        return self.belief.sample(key, shape)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the network to one file, which `sosmarkov.load` reads."""
@@ -203,5 +157,5 @@ def _transforms(structure: Structure, given: Mapping[str, Transform]) -> tuple[T
 
 @eqx.filter_jit
 def _mass(model: Model) -> tuple[Array, Array]:
-    found = contract(model, question())
+    found = contract(model, Question())
     return found.value, found.rounding

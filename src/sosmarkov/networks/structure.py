@@ -49,7 +49,7 @@ class Structure(NamedTuple):
 
     def positions(self, names: str | Iterable[str]) -> tuple[int, ...]:
         """Of several distinct blocks, at least one, in the order given."""
-        listed = [names] if isinstance(names, str) else list(names)
+        listed = checks.listed(names)
         if not listed:
             raise ValueError(f"Expected at least one block among {list(self.names)}, got none.")
         if len(set(listed)) != len(listed):
@@ -70,7 +70,7 @@ def make_structure(dims: Mapping[str, int], parents: Mapping[str, str | Sequence
     for name in names:
         if not isinstance(name, str):
             raise ValueError(f"Expected names as strings for the blocks, got {name!r}.")
-    listed = {name: _listed(parents.get(name, ())) for name in names}
+    listed = {name: checks.listed(parents.get(name, ())) for name in names}
     strangers = [name for name in parents if name not in dims]
     if strangers:
         raise ValueError(f"Expected parents of blocks among {list(names)}, got them of {strangers}.")
@@ -79,17 +79,13 @@ def make_structure(dims: Mapping[str, int], parents: Mapping[str, str | Sequence
         if missing:
             raise ValueError(f"Expected parents of {name!r} among the blocks {list(names)}, got {missing}.")
         if len(set(given)) != len(given):
-            raise ValueError(f"Expected each parent of {name!r} once, got {list(given)}.")
+            raise ValueError(f"Expected each parent of {name!r} once, got {given}.")
     _require_order(names, listed)
     return Structure(
         names,
         tuple(checks.count(dims[name], f"the dimension of {name!r}", least=1) for name in names),
         tuple(tuple(names.index(parent) for parent in listed[name]) for name in names),
     )
-
-
-def _listed(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _require_order(names: tuple[str, ...], parents: Mapping[str, Collection[str]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,14 +25,15 @@ def read_table(table: ArrayLike, blocks: Blocks | None) -> dict[str, np.ndarray]
     """
     if blocks is not None and (not isinstance(blocks, Mapping) or not blocks):
         raise ValueError(f"Expected a mapping from names to coordinates, such as {{'x': 2}}, got {blocks!r}.")
+    wanted = None if blocks is None else {name: _Wanted.of(name, given) for name, given in blocks.items()}
     if is_frame(table):
-        found = _from_frame(table, blocks)
+        found = _from_frame(table, wanted)
     elif isinstance(table, Mapping):
-        found = _from_mapping(table, blocks)
-    elif blocks is None:
+        found = _from_mapping(table, wanted)
+    elif wanted is None:
         raise ValueError("Expected blocks, such as {'x': 2, 'y': 1}, with a table that is an array, got none.")
     else:
-        found = _split(as_columns(table, "table"), blocks)
+        found = _split(as_columns(table, "table"), wanted)
     lengths = {name: len(values) for name, values in found.items()}
     if len(set(lengths.values())) != 1:
         raise ValueError(f"Expected as many rows in every block, got {lengths}.")
@@ -46,61 +47,69 @@ def read_table(table: ArrayLike, blocks: Blocks | None) -> dict[str, np.ndarray]
     return found
 
 
-def _split(whole: np.ndarray, blocks: Mapping[str, Any]) -> dict[str, np.ndarray]:
+class _Wanted(NamedTuple):
+    """What a block takes of a table: so many coordinates under its own name, or the columns with these names."""
+
+    width: int | None
+    columns: list[str]
+
+    @classmethod
+    def of(cls, name: str, given: Any) -> _Wanted:
+        """Of a number, a name, or several names."""
+        if not isinstance(given, str) and np.ndim(given) == 0:
+            return cls(checks.count(given, f"the dimension of {name!r}", least=1), [name])
+        columns = checks.listed(given)
+        if not columns:
+            raise ValueError(f"Expected names of columns for every block, or a number for every block, got {given!r}.")
+        return cls(None, columns)
+
+
+def _split(whole: np.ndarray, blocks: Mapping[str, _Wanted]) -> dict[str, np.ndarray]:
     """Columns in the order of the blocks."""
-    named = [name for name, size in blocks.items() if isinstance(size, str) or not np.isscalar(size)]
+    named = [name for name, one in blocks.items() if one.width is None]
     if named:
         raise ValueError(
             f"Expected numbers of coordinates for the blocks of an array, got names of columns for {named}."
             " Use a data frame or a mapping for these."
         )
-    sizes = [checks.count(size, f"the dimension of {name!r}", least=1) for name, size in blocks.items()]
+    sizes = [one.width or 0 for one in blocks.values()]
     if sum(sizes) != whole.shape[1]:
         raise ValueError(
             f"Expected as many columns as the blocks have coordinates, {' + '.join(map(str, sizes))} = {sum(sizes)},"
             f" got {whole.shape[1]}."
         )
-    ends = np.cumsum([0, *sizes])
-    return {name: whole[:, a:b] for name, a, b in zip(blocks, ends[:-1], ends[1:], strict=True)}
+    return dict(zip(blocks, np.split(whole, np.cumsum(sizes)[:-1], axis=1), strict=True))
 
 
-def _from_mapping(table: Mapping[str, Any], blocks: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+def _from_mapping(table: Mapping[str, Any], blocks: Mapping[str, _Wanted] | None) -> dict[str, np.ndarray]:
     arrays = {name: as_columns(values, name) for name, values in table.items()}
     if blocks is None:
         return arrays
     found = {}
-    for name, columns in blocks.items():
-        # A number says how wide the entry of that name is; names say which entries are put side by side.
-        listed = [name] if isinstance(columns, (int, np.integer)) else _listed(columns)
-        missing = [column for column in listed if column not in arrays]
+    for name, (width, columns) in blocks.items():
+        missing = [column for column in columns if column not in arrays]
         if missing:
             raise ValueError(f"Expected entries of the table among {list(arrays)}, got {missing} for block {name!r}.")
-        found[name] = np.concatenate([arrays[column] for column in listed], axis=1)
-        if isinstance(columns, (int, np.integer)) and found[name].shape[1] != columns:
-            raise ValueError(f"Expected {columns} coordinates in block {name!r}, got {found[name].shape[1]}.")
-    _require_once(
-        [column for columns in blocks.values() if not isinstance(columns, int) for column in _listed(columns)]
-    )
+        found[name] = np.concatenate([arrays[column] for column in columns], axis=1)
+        if width not in (None, found[name].shape[1]):
+            raise ValueError(f"Expected {width} coordinates in block {name!r}, got {found[name].shape[1]}.")
+    _require_once([column for one in blocks.values() if one.width is None for column in one.columns])
     return found
 
 
-def _from_frame(table: Any, blocks: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+def _from_frame(table: Any, blocks: Mapping[str, _Wanted] | None) -> dict[str, np.ndarray]:
     frame = ArrowColumns(table)
-    if blocks is not None and all(isinstance(size, (int, np.integer)) for size in blocks.values()):
+    if blocks is None:
+        blocks = {name: _Wanted(None, [name]) for name in chosen(frame, None, set())}
+    numbered = [name for name, one in blocks.items() if one.width is not None]
+    if len(numbered) == len(blocks):
         return _split(frame.stacked(chosen(frame, None, set())), blocks)
-    blocks = {name: [name] for name in chosen(frame, None, set())} if blocks is None else blocks
-    listed = {name: _listed(columns) for name, columns in blocks.items()}
-    every = [column for columns in listed.values() for column in columns]
+    if numbered:
+        raise ValueError(f"Expected names of columns for every block, or a number for every block, got {numbered}.")
+    every = [column for one in blocks.values() for column in one.columns]
     _require_once(every)
-    return _split(frame.stacked(chosen(frame, every, set())), {name: len(columns) for name, columns in listed.items()})
-
-
-def _listed(columns: Any) -> list[str]:
-    if isinstance(columns, str):
-        return [columns]
-    if isinstance(columns, (int, np.integer)) or not columns:
-        raise ValueError(f"Expected names of columns for every block, or a number for every block, got {columns!r}.")
-    return list(columns)
+    values = frame.stacked(chosen(frame, every, set()))
+    return _split(values, {name: _Wanted(len(one.columns), one.columns) for name, one in blocks.items()})
 
 
 def _require_once(columns: list[str]) -> None:

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from sosmarkov.contracts.belief import Belief, Coordinate
-from sosmarkov.contracts.known import KnownState
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.forecasting.calibration import stacked
 from sosmarkov.networks.belief import NetworkBelief
 from sosmarkov.plots import numbers
 from sosmarkov.plots.numbers import pyplot
-from sosmarkov.plots.sources import beliefs_from, dim_of
+from sosmarkov.plots.sources import beliefs_from
 from sosmarkov.process.process import MarkovProcess
 
 _SIDE, _LEVELS, _COLUMNS = 96, 12, 6
@@ -48,7 +46,7 @@ def plot_belief(
         The Axes drawn on.
     """
     part, labels = _part(belief, coordinates, names)
-    if isinstance(part, KnownState):
+    if not part.has_density:
         raise ValueError("Expected a belief with a density to draw, got a known state. Draw a later step.")
     if part.dim > 2:
         raise ValueError(f"Expected one or two coordinates to draw, got {part.dim}. Name them, such as [0, 1].")
@@ -106,9 +104,7 @@ def plot_marginals_over_time(
     Returns:
         The Axes, shape (rows, len(steps)).
     """
-    states = None if data is None else stacked(data, dim_of(source))
-    last = None if states is None or steps is not None else states.shape[1] - 1
-    beliefs = beliefs_from(source, max(steps) if steps is not None else last, inputs)
+    beliefs, states = beliefs_from(source, None if steps is None else max(steps), inputs, data)
     steps = _steps(steps, len(beliefs) - 1, beliefs)
     dim, columns = beliefs[0].dim, beliefs[0].columns
     found = [(0, 1)] if pairs is None else [checks.coordinates(pair, dim, columns) for pair in pairs]
@@ -116,14 +112,10 @@ def plot_marginals_over_time(
         raise ValueError(f"Expected pairs of two coordinates, got {found} of {dim}. See plot_fan for one.")
     names, pairs = numbers.labels_of(beliefs[0], names), found
     rows = len(pairs) * (1 if states is None else 2)
-    if axes is None:
-        size = (1.9 * len(steps) + 0.6, 1.9 * rows + 0.3)
-        # Rows of different pairs have different coordinates below them.
-        shared = {"sharex": len(pairs) == 1, "sharey": "row"}
-        axes = pyplot().subplots(rows, len(steps), figsize=size, layout="constrained", squeeze=False, **shared)[1]
-    axes = np.asarray(axes, dtype=object)
-    if axes.shape != (rows, len(steps)):
-        raise ValueError(f"Expected {rows} x {len(steps)} axes to draw on, got shape {axes.shape}.")
+    # Rows of different pairs have different coordinates below them.
+    shared = {"sharex": len(pairs) == 1, "sharey": "row"}
+    size = (1.9 * len(steps) + 0.6, 1.9 * rows + 0.3)
+    axes = numbers.panes(axes, (rows, len(steps)), "rows of pairs, columns of steps", size, **shared)
     shown = [beliefs[k] for k in steps]
     for row, pair in enumerate(pairs):
         parts = [numbers.part_of(belief, pair) for belief in shown]
@@ -167,7 +159,7 @@ def _draw_states(
 
 
 def _steps(steps: Sequence[int] | None, last: int, beliefs: Sequence[Belief]) -> list[int]:
-    first = 1 if isinstance(beliefs[0], KnownState) else 0
+    first = 0 if beliefs[0].has_density else 1
     if steps is None:
         return np.unique(np.linspace(first, last, min(_COLUMNS, last - first + 1)).round().astype(int)).tolist()
     found = [checks.count(k, "steps") for k in steps]
@@ -180,8 +172,7 @@ def _part(belief: Any, coordinates: Any, names: Sequence[str] | None) -> tuple[A
     """The marginal to draw, and names of its coordinates."""
     if isinstance(belief, NetworkBelief):
         part = belief if coordinates is None else belief.marginal(coordinates)
-        labels = [name if size == 1 else f"{name}[{c}]" for name, size in part.dims.items() for c in range(size)]
-        return part, labels
+        return part, list(part.columns)
     if not isinstance(belief, Belief):
         raise ValueError(
             f"Expected a belief to draw, got {type(belief).__name__}. A process has beliefs: propagate it."

@@ -10,11 +10,11 @@ import numpy as np
 from sosmarkov.contracts.belief import Coordinate
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.forecasting.calibration import SHARES, calibrate, spread, stacked
+from sosmarkov.forecasting.calibration import SHARES, calibrate, spread
 from sosmarkov.plots import numbers
 from sosmarkov.plots.figures import fan
 from sosmarkov.plots.numbers import pyplot
-from sosmarkov.plots.sources import beliefs_from, dim_of
+from sosmarkov.plots.sources import beliefs_from
 
 
 def plot_fan(
@@ -49,10 +49,7 @@ def plot_fan(
     Returns:
         The Axes drawn on.
     """
-    states = None if data is None else stacked(data, dim_of(source))
-    if steps is None and states is not None and inputs is None:
-        steps = states.shape[1] - 1
-    beliefs = beliefs_from(source, steps, inputs)
+    beliefs, states = beliefs_from(source, steps, inputs, data)
     (chosen,) = checks.coordinates(coordinate, beliefs[0].dim, beliefs[0].columns)
     labels = numbers.labels_of(beliefs[0], names)
     ax = pyplot().subplots(figsize=(6.2, 3.4), layout="constrained")[1] if ax is None else ax
@@ -80,12 +77,7 @@ def plot_training(source: Any, axes: Any = None) -> np.ndarray:
     phases = getattr(getattr(source, "history", source), "phases", ())
     if not phases:
         raise ValueError(f"Expected something that was trained, got {type(source).__name__} without a history.")
-    if axes is None:
-        size = (3.1 * len(phases) + 0.4, 2.9)
-        axes = pyplot().subplots(1, len(phases), figsize=size, layout="constrained", squeeze=False)[1][0]
-    axes = np.atleast_1d(np.asarray(axes, dtype=object))
-    if axes.shape != (len(phases),):
-        raise ValueError(f"Expected {len(phases)} axes, one a phase, got shape {axes.shape}.")
+    axes = numbers.panes(axes, (len(phases),), "one a phase", (3.1 * len(phases) + 0.4, 2.9))
     for ax, phase in zip(axes, phases, strict=True):
         for member, best in enumerate(phase.best_step):
             first = member == 0
@@ -125,15 +117,10 @@ def plot_calibration(
     Returns:
         The two Axes. Whiskers are two standard errors over trajectories.
     """
-    states = stacked(data, dim_of(source))
-    beliefs = beliefs_from(source, states.shape[1] - 1, inputs)
+    beliefs, states = beliefs_from(source, None, inputs, data)
     labels = numbers.labels_of(beliefs[0], names)
     found = calibrate(beliefs, states, steps, most=most)
-    if axes is None:
-        axes = pyplot().subplots(1, 2, figsize=(8.2, 3.6), layout="constrained")[1]
-    axes = np.asarray(axes, dtype=object)
-    if axes.shape != (2,):
-        raise ValueError(f"Expected two axes, for coverage and for histograms, got shape {axes.shape}.")
+    axes = numbers.panes(axes, (2,), "for coverage and for histograms", (8.2, 3.6))
     share, share_error = found.coverage()
     height, height_error = found.histogram()
     middle = (np.arange(len(height)) + 0.5) / len(height)

@@ -15,7 +15,7 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.files import write_atomic
 from sosmarkov.inference.trajectories import ChapmanKolmogorov
-from sosmarkov.plots.numbers import pyplot, quantiles
+from sosmarkov.plots.numbers import panes, pyplot, quantiles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,14 +29,8 @@ def ck_test(result: ChapmanKolmogorov, axes: Any = None) -> Figure:
         axes: B x B axes to draw on; a new figure where None.
     """
     ranges = len(result.edges) - 1
-    if axes is None:
-        size = 1.0 + 1.8 * ranges
-        _, axes = pyplot().subplots(
-            ranges, ranges, figsize=(size, 0.85 * size), sharex=True, sharey=True, squeeze=False, layout="constrained"
-        )
-    axes = np.asarray(axes, dtype=object)
-    if axes.shape != (ranges, ranges):
-        raise ValueError(f"Expected {ranges} x {ranges} axes to draw on, got shape {axes.shape}.")
+    size = 1.0 + 1.8 * ranges
+    axes = panes(axes, (ranges, ranges), "ranges by ranges", (size, 0.85 * size), sharex=True, sharey=True)
     names = [_range_name(low, high) for low, high in zip(result.edges[:-1], result.edges[1:], strict=True)]
     for i, j in np.ndindex(ranges, ranges):
         axis = axes[i, j]

@@ -120,6 +120,18 @@ def axis_between(low: float, high: float, count: int) -> np.ndarray:
     return low + (high - low) * (np.arange(count) + 0.5) / count
 
 
+def panes(given: Any, shape: tuple[int, ...], what: str, size: tuple[float, float], **shared: Any) -> np.ndarray:
+    """Axes of this shape to draw on: those given, or those of a new figure of this size."""
+    if given is None:
+        rows_and_columns = (1, *shape)[-2:]
+        found = pyplot().subplots(*rows_and_columns, figsize=size, layout="constrained", squeeze=False, **shared)[1]
+        return found.reshape(shape)
+    axes = np.atleast_1d(np.asarray(given, dtype=object))
+    if axes.shape != shape:
+        raise ValueError(f"Expected {' x '.join(map(str, shape))} axes to draw on, {what}, got shape {axes.shape}.")
+    return axes
+
+
 def pyplot() -> Any:
     """matplotlib's, or a message on how to get it."""
     try:

@@ -12,7 +12,7 @@ from jax import Array
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.check import CheckReport
-from sosmarkov.contracts.mixture import EnsembleBelief, draw_parts
+from sosmarkov.contracts.mixture import EnsembleBelief, draw_parts, weighed
 from sosmarkov.contracts.reader import Updated
 from sosmarkov.inference.beliefs import BeliefSequence, MixedBeliefs
 from sosmarkov.inference.filter import FilterResult
@@ -70,10 +70,9 @@ def smoothed(found: Sequence[SmoothResult], weights: Array) -> SmoothResult:
 
 def updated(found: Sequence[Updated], weights: Array) -> Updated:
     """The mixture of updates, weighed by their evidence."""
-    log_weights = jnp.log(weights) + jnp.stack([one.log_evidence for one in found])
-    total = jax.nn.logsumexp(log_weights)
-    beliefs: list[Belief] = [one.belief for one in found]
-    return Updated(EnsembleBelief(beliefs, jnp.exp(log_weights - total)), total)
+    beliefs, log_evidences = zip(*found, strict=True)
+    total, weights = weighed(weights, log_evidences)
+    return Updated(EnsembleBelief(beliefs, weights), total)
 
 
 def modes(found: Sequence[np.ndarray], weights: Array) -> np.ndarray:
