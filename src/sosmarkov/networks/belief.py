@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -34,14 +34,13 @@ class BlockDensity(eqx.Module):
     In data space; every answer is one contraction of the network's tensors, exact up to rounding.
     """
 
-    # The network's tensors, in model space, and the maps there from data space, one a block.
-    model: eqx.AbstractVar[Model]
-    transforms: eqx.AbstractVar[tuple[Transform, ...]]
-    # Positions of the blocks this is a density of, in the order of `names`.
-    kept: eqx.AbstractVar[tuple[int, ...]]
-    # Where blocks are fixed, in model space, by position, and the logarithm of the density there.
-    fixed: eqx.AbstractVar[dict[int, Array]]
-    log_mass: eqx.AbstractVar[Float[Array, ""]]
+    # Fields of a belief; of a network the last three follow, and a file has none of them.
+    if TYPE_CHECKING:
+        model: Model
+        transforms: tuple[Transform, ...]
+        kept: tuple[int, ...]
+        fixed: dict[int, Array]
+        log_mass: Float[Array, ""]
 
     @property
     def belief(self) -> NetworkBelief:

@@ -23,7 +23,7 @@ class Ensemble(Model, Sequence[MarkovProcess]):
 
     One of the members is the truth, each with the same probability before anything is read: what the ensemble believes
     is the mixture of what they do, and readings weigh them by how likely each held them, exactly. A start is one for
-    all members, or what the ensemble believed before.
+    all members, or what the ensemble believed before. The verbs are those of `MarkovProcess`.
 
     Args:
         members: The processes, of one dimension.
