@@ -19,7 +19,7 @@ from sosmarkov.core.numerics import unpack_coefficients
 from sosmarkov.core.programs import few_lengths
 from sosmarkov.factor.space import Space
 from sosmarkov.networks import draws
-from sosmarkov.networks.contract import Answer, Question, contract
+from sosmarkov.networks.contract import Question, answer, contract
 from sosmarkov.networks.model import Model, first_moments, halves
 from sosmarkov.networks.structure import read_point, read_points
 from sosmarkov.spaces.transforms import Transform, to_data, to_model
@@ -112,7 +112,7 @@ class BlockDensity(eqx.Module):
 
     def mass(self) -> Float[Array, ""]:
         """The closed-form integral over all blocks: one up to rounding."""
-        return jnp.exp(_ask(self.model, Question(self.fixed)).log - self.log_mass)
+        return jnp.exp(answer(self.model, Question(self.fixed)).log - self.log_mass)
 
     def probability(self, lower: ArrayLike | Mapping[str, Any], upper: ArrayLike | None = None) -> Float[Array, ...]:
         """P(lower < x < upper).
@@ -209,7 +209,7 @@ class BlockDensity(eqx.Module):
             fixed[i] = self.transforms[i].forward(x)[0]
             if checks.is_concrete(fixed[i]) and not np.all(self.model.kernels[i].psi.inside(fixed[i])):
                 raise ValueError(f"Expected values where the network has a density, got {dict(values)}: there is none.")
-        found = _ask(self.model, Question(fixed))
+        found = answer(self.model, Question(fixed))
         if checks.is_concrete(found.lost) and np.any(found.lost):
             raise ValueError(
                 f"Expected values whose density has digits left, got {dict(values)}, where its terms cancel to nothing."
@@ -272,11 +272,6 @@ def _in_blocks(function: Callable[..., tuple[Array, ...]], rows: tuple[Array, ..
         chosen = np.minimum(np.arange(begin, begin + length), count - 1)
         found.append(function(*(array[chosen] for array in rows)))
     return tuple(jnp.concatenate(parts)[:count] for parts in zip(*found, strict=True))
-
-
-@eqx.filter_jit
-def _ask(model: Model, asked: Question) -> Answer:
-    return contract(model, asked)
 
 
 @eqx.filter_jit

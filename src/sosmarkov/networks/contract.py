@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import opt_einsum
@@ -111,6 +112,12 @@ def contract(model: Model, asked: Question) -> Answer:
         else:
             operands.add(model.tables[i], operands.of_table(model, i))
     return _einsum(operands, table_axes + open_axes, log_scale)
+
+
+@eqx.filter_jit
+def answer(model: Model, asked: Question) -> Answer:
+    """`contract` as a program of its own."""
+    return contract(model, asked)
 
 
 def _log_f(model: Model, block: int, points: dict[int, Array]) -> Array:

@@ -18,7 +18,7 @@ from sosmarkov.core.stored import Fields, require, stored
 from sosmarkov.data.history import History
 from sosmarkov.networks.belief import BlockDensity
 from sosmarkov.networks.conditional import Conditional
-from sosmarkov.networks.contract import Question, contract
+from sosmarkov.networks.contract import Question, answer
 from sosmarkov.networks.model import Model, make_model, require_fitting
 from sosmarkov.networks.structure import Structure, make_structure
 from sosmarkov.spaces.transforms import Identity, Transform
@@ -131,13 +131,13 @@ class BayesianNetwork(BlockDensity):
         """How exact the network is."""
         model = self.model
         gains = [kernel.gains(M) for kernel, M in zip(model.kernels, model.grams, strict=True)]
-        mass, rounding = _mass(model)
+        whole = answer(model, Question())
         return NetworkReport(
             normalisation_error={
                 name: float(np.max(np.abs(values - 1.0))) for name, values in zip(self.names, gains, strict=True)
             },
-            mass_error=abs(float(mass) - 1.0),
-            rounding=float(rounding),
+            mass_error=abs(float(whole.value) - 1.0),
+            rounding=float(whole.rounding),
             residual=max(float(kernel.residual) for kernel in model.kernels),
         )
 
@@ -153,9 +153,3 @@ def _transforms(structure: Structure, given: Mapping[str, Transform]) -> tuple[T
             raise ValueError(f"Expected a transform of {dim} coordinates for block {name!r}, got {transform.dim}.")
         found.append(transform)
     return tuple(found)
-
-
-@eqx.filter_jit
-def _mass(model: Model) -> tuple[Array, Array]:
-    found = contract(model, Question())
-    return found.value, found.rounding

@@ -36,17 +36,6 @@ class Structure(NamedTuple):
         """(child, position among the child's parents) of every edge out of a block."""
         return tuple((child, k) for child, k in self.edges if self.parents[child][k] == block)
 
-    def columns(self, block: int) -> slice:
-        """Where a block's coordinates stand when all are written one after the other."""
-        begin = sum(self.dims[:block])
-        return slice(begin, begin + self.dims[block])
-
-    def position(self, name: str) -> int:
-        """Of the block with this name."""
-        if name not in self.names:
-            raise ValueError(f"Expected a block among {list(self.names)}, got {name!r}.")
-        return self.names.index(name)
-
     def positions(self, names: str | Iterable[str]) -> tuple[int, ...]:
         """Of several distinct blocks, at least one, in the order given."""
         listed = checks.listed(names)
@@ -54,7 +43,10 @@ class Structure(NamedTuple):
             raise ValueError(f"Expected at least one block among {list(self.names)}, got none.")
         if len(set(listed)) != len(listed):
             raise ValueError(f"Expected each block once, got {listed}.")
-        return tuple(self.position(name) for name in listed)
+        for name in listed:
+            if name not in self.names:
+                raise ValueError(f"Expected a block among {list(self.names)}, got {name!r}.")
+        return tuple(map(self.names.index, listed))
 
 
 def make_structure(dims: Mapping[str, int], parents: Mapping[str, str | Sequence[str]]) -> Structure:
