@@ -26,11 +26,12 @@ def is_concrete(x: object) -> bool:
 def as_float(x: ArrayLike, name: str) -> Array:
     """A floating-point array of JAX's default precision, or a ValueError naming the argument."""
     try:
-        array = x if isinstance(x, jax.Array) else np.asarray(x)
+        on_device = isinstance(x, jax.Array)
+        array: Any = x if on_device else np.asarray(x)
         if np.dtype(array.dtype).kind not in "biuf":
             raise TypeError(f"its entries are {array.dtype}, not real numbers")
         # Putting an array of the host on the device compiles nothing; `jnp.asarray` does, for every new shape.
-        return array.astype(float) if isinstance(array, jax.Array) else jax.device_put(array.astype(float))
+        return array.astype(float) if on_device else jax.device_put(array.astype(float))
     except (TypeError, ValueError) as error:
         raise ValueError(f"Expected numbers for {name}, got {type(x).__name__}: {error}.") from error
 
@@ -103,9 +104,19 @@ def near(word: object, known: Iterable[str]) -> str:
 
 def count(value: object, name: str, least: int = 0) -> int:
     """A whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+    if not is_whole(value) or value < least:  # type: ignore[operator]
         raise ValueError(f"Expected a whole number >= {least} for {name}, got {value!r}.")
-    return int(value)
+    return int(value)  # type: ignore[call-overload]
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number, of Python's or NumPy's, and not a truth value."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def listed(given: Any) -> list:
+    """Several numbers or words as a list; one alone as a list of it."""
+    return [given] if isinstance(given, (int, np.integer, str)) else list(given)
 
 
 def coordinates(
@@ -115,12 +126,12 @@ def coordinates(
 
     Names are those of the columns; x0, x1, ... where none are given.
     """
-    listed = [chosen] if isinstance(chosen, (int, np.integer, str)) else list(chosen)
-    if not listed:
+    several = listed(chosen)
+    if not several:
         raise ValueError("Expected at least one coordinate, got none.")
-    found = tuple(_place(one, dim, columns(names, dim)) for one in listed)
+    found = tuple(_place(one, dim, columns(names, dim)) for one in several)
     if len(set(found)) != len(found):
-        raise ValueError(f"Expected distinct coordinates, got {listed}.")
+        raise ValueError(f"Expected distinct coordinates, got {several}.")
     return found
 
 
@@ -129,8 +140,7 @@ def _place(given: object, dim: int, names: tuple[str, ...]) -> int:
         if given not in names:
             raise ValueError(f"Expected coordinates among {list(names)}, got {given!r}.{near(given, names)}")
         return names.index(given)
-    whole = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
-    if not whole or not -dim <= given < dim:  # type: ignore[operator]
+    if not is_whole(given) or not -dim <= given < dim:  # type: ignore[operator]
         raise ValueError(f"Expected coordinates between 0 and {dim - 1}, got {given!r}.")
     return int(given) % dim  # type: ignore[call-overload]
 
@@ -155,16 +165,15 @@ def columns(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:
     """A different name for each coordinate; x0, x1, ... where none are given."""
     if names is None:
         return tuple(f"x{c}" for c in range(dim))
-    listed = [names] if isinstance(names, str) else list(names)
-    if len(listed) != dim or len(set(map(str, listed))) != dim or not all(isinstance(n, str) and n for n in listed):
-        raise ValueError(f"Expected {dim} different names for the columns, got {listed}.")
-    return tuple(listed)
+    several = listed(names)
+    if len(several) != dim or len(set(map(str, several))) != dim or not all(isinstance(n, str) and n for n in several):
+        raise ValueError(f"Expected {dim} different names for the columns, got {several}.")
+    return tuple(several)
 
 
 def shape(wanted: Sequence[int] | int) -> tuple[int, ...]:
     """A shape from a number or a sequence of them."""
-    listed = [wanted] if isinstance(wanted, (int, np.integer)) else list(wanted)
-    return tuple(count(length, "shape", 1) for length in listed)
+    return tuple(count(length, "shape", 1) for length in listed(wanted))
 
 
 def powers(
