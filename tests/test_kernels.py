@@ -137,6 +137,7 @@ def joint(share: float) -> Case:
     zeta, coupling = basis(2, Z), sm.Kraus(normal(N, M, Z * R), LEFT, background=share)
     transition, sensor = sm.Transition(basis(0, N), basis(1, M), coupling), sm.LearnedSensor(zeta, background=share)
     seen = sensor.emitted(jnp.asarray(READING))
+    kernel = sensor.kernel(transition, seen)
     read = np.asarray(sensor.root) @ at(zeta, READING)
     N_of, log_scale = np.outer(read, read) / np.exp(float(seen.log_scale)), float(seen.log_scale)
     broad = at(zeta, READING)[-1] ** 2 / np.exp(log_scale)
@@ -146,8 +147,9 @@ def joint(share: float) -> Case:
     psi = transition.psi.evaluate(jnp.asarray(Y_NEXT))
 
     def known() -> float:
-        h = sensor.form_from(transition, jnp.asarray(Y), root, jnp.asarray(broad))
-        C = sensor.push_from(transition, jnp.asarray(Y), seen)
+        phi = transition.phi.evaluate(jnp.asarray(Y))
+        squares = sensor.kernel(transition, seen._replace(N=root.T, broad=jnp.asarray(broad)))
+        h, C = squares.form_from(transition.psi, phi), kernel.known(transition.psi, phi)
         np.testing.assert_allclose(h.coefficients, C, rtol=1e-12, atol=1e-12)
         return np.exp(float(h.log_value_of(psi)))
 
@@ -159,8 +161,8 @@ def joint(share: float) -> Case:
     return Case(
         table(K, LEFT, N_of), LEFT @ LEFT.T, at(transition.phi, Y), at(transition.psi, Y_NEXT),
         (share, float(transition.kernel.background.mass), broad),
-        push=lambda *v: sensor.push(transition, pairs(np.outer(*v * 2)), seen),
-        pull=lambda M: sensor.pull(transition, M, seen),
+        push=lambda *v: kernel.push(pairs(np.outer(*v * 2))),
+        pull=kernel.pull,
         known=known, log_value=log_value, gains=None,
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ import pytest
 
 import oracles
 import sosmarkov as sm
+from sosmarkov.factor.bases.base import Expansion
 from tables import EXHAUSTIVE, FAMILIES
 
 N = 3
@@ -60,14 +61,15 @@ def ask(basis, points, low, high):
     found = {
         "values": jax.vmap(basis.evaluate)(points),
         "overlaps": [basis.overlap(*groups) for groups in ((one, one), (two, one), (two, two), (two, two, one))],
-        "moments": basis.contract_powers(two, two, jnp.asarray(W), POWERS[basis.dim]),
+        "moments": basis.contract_powers(Expansion(basis, two, two, jnp.asarray(W)), POWERS[basis.dim]),
     }
     if basis.family != "gaussian-full" or basis.dim == 1:
         found["box"] = basis.overlap(two, two, lower=low, upper=high)
     if basis.family != "gaussian-full":
-        found["box moments"] = basis.contract_powers(two, two, jnp.asarray(W), POWERS[basis.dim], lower=low, upper=high)
+        boxed = Expansion(basis, two, two, jnp.asarray(W), low, high)
+        found["box moments"] = basis.contract_powers(boxed, POWERS[basis.dim])
     found["marginals"] = [
-        (basis.restrict(kept), basis.marginalise(two, two, jnp.asarray(W), kept)) for kept in KEPT[basis.dim]
+        basis.marginalise(Expansion(basis, two, two, jnp.asarray(W)), kept) for kept in KEPT[basis.dim]
     ]
     return found
 
@@ -133,7 +135,9 @@ def test_moments_over_boxes_match_quadrature(case):
     if case.name == "gaussian-full":
         two, low = case.basis.terms(2), jnp.zeros(case.dim)
         with pytest.raises(ValueError, match="axis-aligned"):
-            case.basis.contract_powers(two, two, jnp.asarray(W), POWERS[case.dim], lower=low, upper=low + 1.0)
+            case.basis.contract_powers(
+                Expansion(case.basis, two, two, jnp.asarray(W), low, low + 1.0), POWERS[case.dim]
+            )
         return
     grid, weights = case.boxed()
     two = pairs(case.function(grid))
@@ -144,15 +148,15 @@ def test_moments_over_boxes_match_quadrature(case):
 
 
 @eqx.filter_jit
-def reduced_values(rest, left, right, reduced, points):
+def reduced_values(sum_, points):
     """sum_pq w_pq left_p right_q at points."""
 
     def value(y):
         values = []
-        for terms in (left, right):
-            log_abs, sign = rest.log_abs(terms.theta, y)
+        for terms in (sum_.left, sum_.right):
+            log_abs, sign = sum_.basis.log_abs(terms.theta, y)
             values.append(sign * jnp.exp(log_abs + terms.log_scale))
-        return values[0] @ reduced @ values[1]
+        return values[0] @ sum_.weights @ values[1]
 
     return jax.vmap(value)(points)
 
@@ -160,9 +164,9 @@ def reduced_values(rest, left, right, reduced, points):
 def test_marginalised_terms_match_quadrature(case):
     line = np.quantile(case.points[:, 0], np.linspace(0.3, 0.7, 8))
     nodes, node_weights = FAMILIES[case.name].rule()
-    for kept, (rest, terms) in zip(KEPT[case.dim], case.found["marginals"], strict=True):
+    for kept, sum_ in zip(KEPT[case.dim], case.found["marginals"], strict=True):
         at = np.stack([line, 0.7 * line], axis=1)[:, : len(kept)]
-        found = np.asarray(reduced_values(rest, *terms, jnp.asarray(at)))
+        found = np.asarray(reduced_values(sum_, jnp.asarray(at)))
         for y, value in zip(at, found, strict=True):
             if len(kept) < case.dim:
                 full, weights = np.zeros((len(nodes), 2)), node_weights
@@ -197,9 +201,8 @@ def draw(basis, key):
     positive, terms = basis.envelope()
     theta = jax.tree.map(lambda leaf: leaf[0], positive.multiply(terms.theta, terms.theta))
     one = jax.tree.map(lambda leaf: leaf[:1], positive.products(terms, 1))
-    moments = positive.contract_powers(
-        one, one, 1.0 / positive.overlap(one, one), np.array([[1, 0], [0, 1], [2, 0], [0, 2]])
-    )
+    sum_ = Expansion(positive, one, one, 1.0 / positive.overlap(one, one))
+    moments = positive.contract_powers(sum_, np.array([[1, 0], [0, 1], [2, 0], [0, 2]]))
     return jax.vmap(lambda key: positive.sample_term(key, theta))(jax.random.split(key, 40_000)), moments
 
 

@@ -203,7 +203,7 @@ def test_a_broad_function_is_added_last(family):
 
 def test_a_family_without_a_broad_function_says_so():
     class Narrow(sm.GaussianBasis):
-        with_broad = sm.Basis.with_broad
+        broad = sm.Basis.broad
 
     with pytest.raises(ValueError, match="background share of zero"):
         Narrow([[0.0]], [[1.0]]).with_broad(8.0)

@@ -26,11 +26,12 @@ def is_concrete(x: object) -> bool:
 def as_float(x: ArrayLike, name: str) -> Array:
     """A floating-point array of JAX's default precision, or a ValueError naming the argument."""
     try:
-        array = x if isinstance(x, jax.Array) else np.asarray(x)
+        on_device = isinstance(x, jax.Array)
+        array: Any = x if on_device else np.asarray(x)
         if np.dtype(array.dtype).kind not in "biuf":
             raise TypeError(f"its entries are {array.dtype}, not real numbers")
         # Putting an array of the host on the device compiles nothing; `jnp.asarray` does, for every new shape.
-        return array.astype(float) if isinstance(array, jax.Array) else jax.device_put(array.astype(float))
+        return array.astype(float) if on_device else jax.device_put(array.astype(float))
     except (TypeError, ValueError) as error:
         raise ValueError(f"Expected numbers for {name}, got {type(x).__name__}: {error}.") from error
 
@@ -108,9 +109,14 @@ def listed(given: Any) -> list[Any]:
 
 def count(value: object, name: str, least: int = 0) -> int:
     """A whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+    if not is_whole(value) or value < least:  # type: ignore[operator]
         raise ValueError(f"Expected a whole number >= {least} for {name}, got {value!r}.")
-    return int(value)
+    return int(value)  # type: ignore[call-overload]
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number, of Python's or NumPy's, and not a truth value."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def coordinates(
@@ -134,8 +140,7 @@ def _place(given: object, dim: int, names: tuple[str, ...]) -> int:
         if given not in names:
             raise ValueError(f"Expected coordinates among {list(names)}, got {given!r}.{near(given, names)}")
         return names.index(given)
-    whole = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
-    if not whole or not -dim <= given < dim:  # type: ignore[operator]
+    if not is_whole(given) or not -dim <= given < dim:  # type: ignore[operator]
         raise ValueError(f"Expected coordinates between 0 and {dim - 1}, got {given!r}.")
     return int(given) % dim  # type: ignore[call-overload]
 

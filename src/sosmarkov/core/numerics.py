@@ -6,7 +6,7 @@ wait for each other for ever, and the loops below are as fast at the sizes in us
 
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,9 +70,14 @@ class Signed(NamedTuple):
 
     def scaled(self) -> Scaled:
         """The same vector with its largest magnitude pulled out."""
-        top = lax.stop_gradient(jnp.max(self.log_abs, axis=-1, keepdims=True))
-        top = jnp.where(jnp.isfinite(top), top, 0.0)
+        top = finite_top(self.log_abs, axis=-1, keepdims=True)
         return Scaled(self.sign * exp(self.log_abs - top), top[..., 0])
+
+
+def finite_top(log_abs: Array, **over: Any) -> Array:
+    """The largest entry, a constant to differentiation; zero where none is finite."""
+    top = lax.stop_gradient(jnp.max(log_abs, **over))
+    return jnp.where(jnp.isfinite(top), top, 0.0)
 
 
 def within(y: Float[Array, "*b d"], lower: Array | None, upper: Array | None) -> Array:

@@ -77,6 +77,21 @@ def entry_of(kind: type) -> Entry | None:
     return entry if entry is not None and entry.kind is kind else None
 
 
+def bare(kind: type, fields: Fields) -> Any:
+    """An object with these fields, as JAX rebuilds one: constructors would compute some of them anew."""
+    value = object.__new__(kind)
+    # What a file does not say, as a form's scale, which is kept in its coefficients, is None.
+    absent = {field.name: None for field in dataclasses.fields(kind)}
+    for name, part in (absent | fields).items():
+        object.__setattr__(value, name, part)
+    return value
+
+
+def replaced(value: Any, **fields: Any) -> Any:
+    """The same object with other fields, static ones too."""
+    return bare(type(value), vars(value) | fields)
+
+
 def _home(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 

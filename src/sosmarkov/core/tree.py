@@ -18,7 +18,7 @@ from jax import Array
 from jaxtyping import jaxtyped
 
 from sosmarkov.core.checks import is_concrete
-from sosmarkov.core.stored import ENTRIES, Entry, Fields, entry_of, require
+from sosmarkov.core.stored import ENTRIES, Entry, Fields, bare, entry_of, require
 
 _INFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _SEQUENCES = {"tuple": tuple, "list": list}
@@ -127,7 +127,7 @@ class Reader:
         if entry.derived:
             value = self._completed(name, entry, found, node["derived"])
         else:
-            value = _bare(entry.kind, found) if entry.make is None else entry.make(found)
+            value = bare(entry.kind, found) if entry.make is None else entry.make(found)
         for one in reversed(entry.kind.__mro__):
             vars(one).get("__check_init__", _nothing)(value)
         if entry.check is not None:
@@ -146,7 +146,7 @@ class Reader:
         require(all(np.all(np.isfinite(a)) for a in given), f"finite derived arrays of {name}")
         values = dict(zip(entry.derived, jax.tree.unflatten(structure, given), strict=True))
         own = {field.name for field in dataclasses.fields(entry.kind)}
-        return _bare(entry.kind, {key: part for key, part in fields.items() if key in own} | values)
+        return bare(entry.kind, {key: part for key, part in fields.items() if key in own} | values)
 
     def _stored(self, name: Any) -> np.ndarray:
         require(type(name) is str and name in self._arrays, f"an array of the file, got {name!r}")
@@ -164,24 +164,14 @@ class Reader:
 
 
 def _number(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float) and not math.isfinite(value):
+    value = np.asarray(value).item()
+    if not math.isfinite(value):
         return {"number": next(name for name, one in _INFINITE.items() if one == value or name == str(value))}
     return value
 
 
 def _nothing(value: Any) -> None:
     del value
-
-
-def _bare(kind: type, fields: Fields) -> Any:
-    """An object with these fields, as JAX rebuilds one: constructors would compute some of them anew."""
-    value = object.__new__(kind)
-    # What a file does not say, as a form's scale, which is kept in its coefficients, is None.
-    absent = {field.name: None for field in dataclasses.fields(kind)}
-    for name, part in (absent | fields).items():
-        object.__setattr__(value, name, part)
-    return value
 
 
 @cache

@@ -21,9 +21,9 @@ from sosmarkov.core.numerics import within
 from sosmarkov.core.stored import require, stored
 from sosmarkov.factor import integrals, sampling
 from sosmarkov.factor.bases import Basis, FullGaussianBasis, require_compatible
+from sosmarkov.factor.bases.base import Expansion
 from sosmarkov.factor.bases.full_sum import Sums, sum_at
 from sosmarkov.factor.forms import Form, same
-from sosmarkov.factor.integrals import Expansion
 from sosmarkov.factor.lines import SumLine, values_at
 from sosmarkov.factor.space import Space
 from sosmarkov.spaces.transforms import Identity, Transform, to_data, to_model
@@ -41,6 +41,11 @@ class DensityBelief(Belief):
     @abstractmethod
     def log_prob_and_loss(self, y: Float[Array, "b d"]) -> tuple[Float[Array, " b"], Bool[Array, " b"]]:
         """log-density of points in model space, without the transform's Jacobian; whether cancellation ate it."""
+
+    def guarded(self, values: Float[Array, " b"], lost: Bool[Array, " b"]) -> Float[Array, " b"]:
+        """Log-densities that are right to some digits, or an error."""
+        del lost
+        return values
 
     @property
     @abstractmethod
@@ -97,9 +102,8 @@ class DensityBelief(Belief):
         """The domain, or the belief's own box, in data space; all of it under a transform that mixes coordinates."""
         if not self.transform.coordinatewise:
             return super().support()
-        sum_ = self.expansion()
-        ends = integrals.intersection(sum_, jnp.asarray(sum_.basis.lower), jnp.asarray(sum_.basis.upper))
-        return self.transform.inverse(ends[0]), self.transform.inverse(ends[1])
+        low, high = self.expansion().ends()
+        return self.transform.inverse(low), self.transform.inverse(high)
 
     def overlap(self, other: DensityBelief) -> Float[Array, ""]:
         """int p q, in closed form for beliefs of one family under the same affine transform.
@@ -291,10 +295,9 @@ class MarginalBelief(DensityBelief):
 
     def log_prob_and_loss(self, y: Float[Array, "b d"]) -> tuple[Float[Array, " b"], Bool[Array, " b"]]:
         """Log of left(y)^T W right(y), and whether rounding is larger than it."""
-        basis, weights = self.sum.basis, self.sum.weights
-        inside = basis.inside(y) & within(y, self.sum.lower, self.sum.upper)
-        safe = jnp.where(inside[:, None], y, basis.interior_point())
-        if not basis.axis_aligned:
+        weights = self.sum.weights
+        inside, safe = self.sum.inside(y)
+        if not self.basis.axis_aligned:
             # Marginalised, all products of terms stand on the left.
             left = self.sum.left
             theta = left.theta._replace(offset=left.theta.offset + left.log_scale)
@@ -303,6 +306,15 @@ class MarginalBelief(DensityBelief):
             sums = _in_blocks(self._sums, safe, sum(weights.shape))
         lost = inside & ~(sums.value > 4.0 * jnp.finfo(y.dtype).eps * sums.size)
         return jnp.where(inside, jnp.log(sums.value) + sums.log_scale, -jnp.inf), lost
+
+    def guarded(self, values: Float[Array, " b"], lost: Bool[Array, " b"]) -> Float[Array, " b"]:
+        """An error where any is lost; once for all points: each time is a call out of the compiled program."""
+        return eqx.error_if(
+            values,
+            jnp.any(lost),
+            "A marginal density is lost to cancellation here: the model's coefficients are too badly"
+            " conditioned. See process.check().",
+        )
 
     def _sums(self, y: Float[Array, " d"]) -> Sums:
         left, right = (values_at(self.sum.basis, terms, y) for terms in (self.sum.left, self.sum.right))
@@ -359,16 +371,7 @@ def _in_blocks(function: Callable[[Array], Any], y: Float[Array, "b d"], values:
 @eqx.filter_jit
 def _log_prob(belief: DensityBelief, x: Array) -> Array:
     y, log_det = to_model(belief.transform, x)
-    values, lost = belief.log_prob_and_loss(y)
-    if isinstance(belief, MarginalBelief):
-        # Once for all points: each time is a call out of the compiled program.
-        values = eqx.error_if(
-            values,
-            jnp.any(lost),
-            "A marginal density is lost to cancellation here: the model's coefficients are too badly"
-            " conditioned. See process.check().",
-        )
-    return values + log_det
+    return belief.guarded(*belief.log_prob_and_loss(y)) + log_det
 
 
 @eqx.filter_jit

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -31,13 +30,10 @@ class Box(eqx.Module):
         if self.lower.ndim != 1 or self.upper.ndim != 1:
             raise ValueError(f"Expected one box of {dim} coordinates, got ends of shape {self.lower.shape}.")
         # Ends that are being traced may be anything; numbers are looked at as they were given.
-        ends = [self._known(end, dim) for end in (lower, upper)]
-        self.bounded = tuple(c for c in range(dim) if any(end is None or np.isfinite(end[c]) for end in ends))
-
-    @staticmethod
-    def _known(end: ArrayLike, dim: int) -> np.ndarray | None:
-        known = not isinstance(end, jax.Array) or checks.is_concrete(end)
-        return np.broadcast_to(np.asarray(end, dtype=float), dim) if known else None
+        ends = [
+            np.broadcast_to(np.asarray(e, dtype=float) if checks.is_concrete(e) else 0.0, dim) for e in (lower, upper)
+        ]
+        self.bounded = tuple(c for c in range(dim) if any(np.isfinite(end[c]) for end in ends))
 
     def shared(self, other: Box) -> Box:
         """The box of what lies in both; where there is nothing, its ends are equal."""

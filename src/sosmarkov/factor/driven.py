@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
@@ -17,7 +18,7 @@ from sosmarkov.factor.couplings.driven import PhaseTable, Totals
 from sosmarkov.factor.couplings.operators import gram
 from sosmarkov.factor.forms import Form
 from sosmarkov.factor.step import FactorTransition
-from sosmarkov.factor.transition import Transition, count_parameters, known_residual, log_prob_pairs
+from sosmarkov.factor.transition import Transition, known_residual
 from sosmarkov.spaces.transforms import Transform
 
 
@@ -59,11 +60,6 @@ class DrivenTransition(FactorTransition):
         """How inputs act."""
         return self.coupling.features
 
-    @property
-    def parameter_count(self) -> int:
-        """Free numbers in the bases and the coupling."""
-        return count_parameters(self.phi, self.psi, self.coupling)
-
     def summary(self) -> str:
         """Family, and how inputs act."""
         features = type(self.features).__name__
@@ -72,31 +68,25 @@ class DrivenTransition(FactorTransition):
     @property
     def normalisation(self) -> float | None:
         """That of all phases of a period; other inputs have one each, which is not known before they come."""
-        return known_residual(self.shared.residual) if isinstance(self.shared, PhaseTable) else None
+        return known_residual(self.shared.residual)
 
     def at(self, u: Float[Array, " e"] | None) -> Transition:
         """The transition under one input, of shape (e,)."""
-        if u is None:
-            raise ValueError("Expected an input for a transition that depends on one, got none.")
+        given: Array = _required(u)
         # g and the background's mass do not depend on the input.
-        kernel = self.shared.kernel(self.some.kernel, self.coupling, u)  # type: ignore[arg-type]
-        return eqx.tree_at(lambda t: (t.coupling.K, t.kernel), self.some, (self.coupling.K_at(u), kernel))
+        kernel = self.shared.kernel(self.some.kernel, self.coupling, given)  # type: ignore[arg-type]
+        return eqx.tree_at(lambda t: (t.coupling.K, t.kernel), self.some, (self.coupling.K_at(given), kernel))
+
+    def checked(self, u: ArrayLike | None) -> Array:
+        """Inputs, checked."""
+        return checks.inputs(_required(u), self.features.dim)
 
     def under(self, u: ArrayLike | None) -> Transition:
         """The same as an ordinary transition, checked."""
-        if u is None:
-            raise ValueError("Expected an input for a transition that depends on one, got none.")
-        given = checks.inputs(u, self.features.dim)
+        given = self.checked(u)
         if given.ndim != 1:
             raise ValueError(f"Expected one input of shape ({self.features.dim},), got {given.shape}.")
         return _at(self, given)
-
-    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
-        """log p(x_next | x, u) for arrays of shape (..., d), (..., d) and (..., e); leading axes broadcast."""
-        if u is None:
-            raise ValueError("Expected an input for a transition that depends on one, got none.")
-        x_next, x = checks.states(x_next, self.dim, "x_next"), checks.states(x, self.dim, "x")
-        return _log_prob(self, x_next, x, checks.inputs(u, self.features.dim))
 
     def mass(self, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
         """The closed-form integral of p(. | x, u) for states (..., d) under one input (e,): one up to rounding."""
@@ -107,19 +97,12 @@ class DrivenTransition(FactorTransition):
         return self.under(u).sample(key, x)
 
 
+def _required(u: Any) -> Any:
+    if u is None:
+        raise ValueError("Expected an input for a transition that depends on one, got none.")
+    return u
+
+
 @eqx.filter_jit
 def _at(dynamics: DrivenTransition, u: Array) -> Transition:
     return Transition(dynamics.phi, dynamics.psi, dynamics.coupling.at(u), dynamics.transform)
-
-
-@eqx.filter_jit
-def _log_prob(dynamics: DrivenTransition, x_next: Array, x: Array, u: Array) -> Array:
-    shape = jnp.broadcast_shapes(x_next.shape[:-1], x.shape[:-1], u.shape[:-1])
-    flat = [jnp.broadcast_to(a, (*shape, a.shape[-1])).reshape(-1, a.shape[-1]) for a in (x_next, x, u)]
-    if u.ndim == 1:
-        return log_prob_pairs(dynamics.at(u), *flat[:2]).reshape(shape)
-
-    def one(x_next: Array, x: Array, u: Array) -> Array:
-        return log_prob_pairs(dynamics.at(u), x_next[None], x[None])[0]
-
-    return jax.lax.map(lambda row: one(*row), tuple(flat), batch_size=min(256, len(flat[0]))).reshape(shape)

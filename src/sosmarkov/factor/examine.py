@@ -21,7 +21,7 @@ _PROBES = 64
 def examine(transition: Any, initial: Belief) -> CheckReport:
     """Measure a process; see `CheckReport`."""
     kernel = transition.kernel
-    M = _integrals(transition)
+    M = transition.mass_vector()
     condition_factor, condition_gram = kernel.conditions(M)
     return CheckReport(
         normalisation_error=float(np.max(np.abs(kernel.gains(M) - 1.0))),
@@ -34,12 +34,6 @@ def examine(transition: Any, initial: Belief) -> CheckReport:
         residual=float(kernel.residual),
         converged=kernel.converged,
     )
-
-
-@eqx.filter_jit
-def _integrals(transition: Any) -> Float[Array, " q"]:
-    """M = int g psi psi^T over unique pairs, or int g psi."""
-    return transition.g.coefficients @ transition.overlap
 
 
 @eqx.filter_jit

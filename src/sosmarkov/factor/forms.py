@@ -350,8 +350,7 @@ def _require_semidefinite(matrix: Array, factor: Array) -> None:
 def multiplied(form: Form, factor: Form) -> Form:
     """The product of two forms of one kind and family, as a form of that kind over all products of their functions."""
     require_alike(form, factor)
-    both = form.basis.outer(form.single, factor.single)
-    both = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), both)
+    both = form.basis.pairs(form.single, factor.single)
     basis, offset = form.basis.rebuilt(both.theta)
     return form.kron(basis, factor).on(basis, both.log_scale + offset - basis.log_norm())
 

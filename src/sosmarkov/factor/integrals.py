@@ -5,34 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
 
 from sosmarkov.core.checks import is_concrete
-from sosmarkov.factor.bases import Basis, FullGaussianBasis, Terms, require_compatible
+from sosmarkov.core.numerics import finite_top
+from sosmarkov.factor.bases import FullGaussianBasis, Terms, require_compatible
+from sosmarkov.factor.bases.base import Expansion
 from sosmarkov.factor.space import Space
 from sosmarkov.spaces.transforms import Transform
 
 _MOST_PAIRS = 2 * 10**10
-
-
-class Expansion(eqx.Module):
-    """sum_pq w_pq left_p(y) right_q(y), on the domain or on a box in it."""
-
-    basis: Basis
-    left: Terms
-    right: Terms
-    weights: Float[Array, "p q"]
-    lower: Float[Array, " d"] | None = None
-    upper: Float[Array, " d"] | None = None
-
-    @property
-    def box(self) -> dict[str, Array | None]:
-        """The ends to integrate between."""
-        return {"lower": self.lower, "upper": self.upper}
 
 
 @eqx.filter_jit
@@ -44,23 +29,13 @@ def mass(sum_: Expansion) -> Float[Array, ""]:
 def log_mass(sum_: Expansion) -> Float[Array, ""]:
     """The logarithm of the mass, where the mass itself may be none that a double can hold."""
     log_abs, sign = sum_.basis.log_overlap(sum_.left, sum_.right, **sum_.box)
-    top = lax.stop_gradient(jnp.max(log_abs))
-    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    top = finite_top(log_abs)
     return jnp.log(jnp.sum(sum_.weights * sign * jnp.exp(log_abs - top))) + top
 
 
 def mass_between(sum_: Expansion, lower: Float[Array, " d"], upper: Float[Array, " d"]) -> Float[Array, ""]:
     """The integral over what a box shares with the domain and with the sum's own box."""
-    low, high = intersection(sum_, lower, upper)
-    return jnp.sum(sum_.weights * sum_.basis.overlap_between(sum_.left, sum_.right, low, high))
-
-
-def intersection(sum_: Expansion, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """What a box shares with the domain and with the sum's own box."""
-    low, high = jnp.maximum(lower, sum_.basis.lower), jnp.minimum(upper, sum_.basis.upper)
-    if sum_.lower is not None and sum_.upper is not None:
-        low, high = jnp.maximum(low, sum_.lower), jnp.minimum(high, sum_.upper)
-    return low, high
+    return jnp.sum(sum_.weights * sum_.basis.overlap_between(sum_.left, sum_.right, *sum_.ends(lower, upper)))
 
 
 @eqx.filter_jit
@@ -70,7 +45,7 @@ def mean_and_covariance(sum_: Expansion, transform: Transform) -> tuple[Float[Ar
     matrix, offset, inner = transform.split(sum_.lower, sum_.upper)
     rows, columns = np.triu_indices(d)
     powers = np.concatenate([np.eye(d, dtype=int), np.eye(d, dtype=int)[rows] + np.eye(d, dtype=int)[columns]])
-    values = sum_.basis.contract_powers(sum_.left, sum_.right, sum_.weights, powers, observable=inner, **sum_.box)
+    values = sum_.basis.contract_powers(sum_, powers, inner)
     first = values[:d]
     second = jnp.zeros((d, d)).at[rows, columns].set(values[d:]).at[columns, rows].set(values[d:])
     centred = second - jnp.outer(first, first)
@@ -93,7 +68,7 @@ def moment(sum_: Expansion, transform: Transform, powers: tuple[int, ...]) -> Fl
                 longer[raised] = longer.get(raised, 0.0) + coefficient * matrix[c, e]
         polynomial = longer
     rows = np.array(list(polynomial))
-    values = sum_.basis.contract_powers(sum_.left, sum_.right, sum_.weights, rows, observable=inner, **sum_.box)
+    values = sum_.basis.contract_powers(sum_, rows, inner)
     return values @ jnp.stack([jnp.asarray(coefficient) for coefficient in polynomial.values()])
 
 
@@ -121,9 +96,7 @@ def _reordered(sum_: Expansion, basis: Any, order: Int[Array, " d"]) -> Expansio
 
 @eqx.filter_jit
 def _marginalise(sum_: Expansion, kept: tuple[int, ...]) -> Expansion:
-    left, right, weights = sum_.basis.marginalise(sum_.left, sum_.right, sum_.weights, kept, **sum_.box)
-    ends = [None if end is None else end[np.asarray(kept)] for end in (sum_.lower, sum_.upper)]
-    return Expansion(sum_.basis.restrict(kept), left, right, weights, *ends)
+    return sum_.basis.marginalise(sum_, kept)
 
 
 def overlap(one: Expansion, other: Expansion, transform: Transform, other_transform: Transform) -> Float[Array, ""]:
@@ -149,16 +122,13 @@ def overlap(one: Expansion, other: Expansion, transform: Transform, other_transf
 def _overlap(one: Expansion, other: Expansion, transform: Transform) -> Array:
     basis, box = one.basis, {}
     if one.lower is not None or other.lower is not None:
-        whole = jnp.asarray(basis.lower), jnp.asarray(basis.upper)
-        low, high = intersection(other, *intersection(one, *whole))
+        low, high = other.ends(*one.ends())
         box = {"lower": low, "upper": jnp.maximum(low, high)}
-    columns = basis.outer(one.left, one.right)
-    columns = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), columns)
+    columns = basis.pairs(one.left, one.right)
 
     def row(inputs: tuple[Terms, Array]) -> Array:
         term, weights = inputs
-        rows = basis.outer(jax.tree.map(lambda leaf: leaf[None], term), other.right)
-        rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
+        rows = basis.pairs(term[None], other.right)
         return weights @ basis.overlap(rows, columns, **box) @ one.weights.reshape(-1)
 
     total = jnp.sum(lax.map(row, (other.left, other.weights)))

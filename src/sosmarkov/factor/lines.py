@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +10,10 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.contracts.line import Line
-from sosmarkov.core.numerics import Scaled, Signed, within
+from sosmarkov.core.numerics import Scaled, Signed
 from sosmarkov.factor.bases import Basis, Terms
-from sosmarkov.factor.integrals import Expansion, intersection, mean_and_covariance
+from sosmarkov.factor.bases.base import Expansion
+from sosmarkov.factor.integrals import mean_and_covariance
 from sosmarkov.spaces.transforms import Transform, to_model
 
 # Values of pairs of terms held at once.
@@ -40,10 +42,8 @@ class SumLine(Line):
 
     def densities(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
         """Each column's sum of products, with the transform's Jacobian."""
-        basis = self.sum.basis
         y, log_det = to_model(self.transform, x[:, None])
-        inside = basis.inside(y) & within(y, self.sum.lower, self.sum.upper)
-        safe = jnp.where(inside[:, None], y, basis.interior_point())
+        inside, safe = self.sum.inside(y)
         found = lax.map(self._at, safe, batch_size=self._at_once(len(x)))
         return jnp.where(inside[:, None], found * jnp.exp(log_det)[:, None], 0.0)
 
@@ -70,7 +70,7 @@ class SumLine(Line):
             if open_below:
                 table = sum_.basis.overlap(sum_.left, sum_.right, upper=y)
             else:
-                table = sum_.basis.overlap_between(sum_.left, sum_.right, *intersection(sum_, jnp.full(1, -jnp.inf), y))
+                table = sum_.basis.overlap_between(sum_.left, sum_.right, *sum_.ends(upper=y))
             return jnp.sum((sum_.weights * table).reshape(-1, count), axis=0)
 
         return lax.map(one, y, batch_size=self._at_once(len(x)))
@@ -81,18 +81,14 @@ class SumLine(Line):
 
         def one(C: Array) -> tuple[Array, Array]:
             own = (weights.reshape(-1, len(C)) * C).reshape(weights.shape)
-            sum_ = self.sum
-            found = Expansion(sum_.basis, sum_.left, sum_.right, own, sum_.lower, sum_.upper)
-            mean, covariance = mean_and_covariance(found, self.transform)
+            mean, covariance = mean_and_covariance(eqx.tree_at(lambda s: s.weights, self.sum, own), self.transform)
             return mean[0], jnp.sqrt(covariance[0, 0])
 
         return jax.vmap(one)(self.coefficients)
 
     def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The domain, or the sum's own box, in data space."""
-        basis = self.sum.basis
-        ends = intersection(self.sum, jnp.asarray(basis.lower), jnp.asarray(basis.upper))
-        low, high = (self.transform.inverse(end)[0] for end in ends)
+        low, high = (self.transform.inverse(end)[0] for end in self.sum.ends())
         return low, high
 
     def _at_once(self, points: int) -> int:

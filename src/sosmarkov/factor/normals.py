@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -44,13 +45,8 @@ class Projections(eqx.Module):
         total = -0.5 * jnp.sum(there) * jnp.log(2.0 * jnp.pi)
         for k in range(count):
             total = total - 0.5 * (jnp.log(S[k, k]) + away[k] ** 2 / S[k, k])
-            for i in range(k + 1, count):
-                if (i, k) in S:
-                    share = S[i, k] / S[k, k]
-                    away[i] = away[i] - share * away[k]
-                    for j in range(k + 1, i + 1):
-                        if (j, k) in S:
-                            S[i, j] = S.get((i, j), 0.0) - share * S[j, k]
+            for i, share in _eliminated(S, k, count):
+                away[i] = away[i] - share * away[k]
         return total
 
     def whitening(self) -> Triangle:
@@ -58,16 +54,22 @@ class Projections(eqx.Module):
         count = len(self.mean)
         S, W = dict(self.covariance), {(i, i): jnp.ones_like(self.mean[0]) for i in range(count)}
         for k in range(count):
-            for i in range(k + 1, count):
-                if (i, k) in S:
-                    share = S[i, k] / S[k, k]
-                    for j in range(k + 1, i + 1):
-                        if (j, k) in S:
-                            S[i, j] = S.get((i, j), 0.0) - share * S[j, k]
-                    for j in range(k + 1):
-                        if (k, j) in W:
-                            W[i, j] = W.get((i, j), 0.0) - share * W[k, j]
+            for i, share in _eliminated(S, k, count):
+                for j in range(k + 1):
+                    if (k, j) in W:
+                        W[i, j] = W.get((i, j), 0.0) - share * W[k, j]
         return {(i, j): entry / jnp.sqrt(S[i, i]) for (i, j), entry in W.items()}
+
+
+def _eliminated(S: Triangle, k: int, count: int) -> Iterator[tuple[int, Array]]:
+    """Take row k out of those below it, in place: each of them, and its share of row k."""
+    for i in range(k + 1, count):
+        if (i, k) in S:
+            share = S[i, k] / S[k, k]
+            for j in range(k + 1, i + 1):
+                if (j, k) in S:
+                    S[i, j] = S.get((i, j), 0.0) - share * S[j, k]
+            yield i, share
 
 
 def project(basis: Basis, left: Terms, right: Terms, read: LinearReading) -> Projections:

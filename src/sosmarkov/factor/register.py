@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 
@@ -26,14 +26,15 @@ def register(own: Own) -> Own:
     Returns:
         The same.
     """
-    kind = own.basis if isinstance(own, Family) else own
+    family = own if isinstance(own, Family) else None
+    kind: Any = own if family is None else family.basis
     if not (isinstance(kind, type) and issubclass(kind, eqx.Module)):
         raise ValueError(f"Expected a Family, or a class of functions, couplings or sensors to register, got {own!r}.")
     known = stored()
-    if isinstance(own, Family):
-        _require_own(own.name, kind, FAMILIES[own.name].basis if own.name in FAMILIES else kind)
+    if family is not None:
+        _require_own(family.name, kind, FAMILIES[family.name].basis if family.name in FAMILIES else kind)
         known(kind)
-        FAMILIES[own.name] = own
+        FAMILIES[family.name] = family
     elif issubclass(kind, Coupling):
         _require_own(kind.name, kind, COUPLINGS.get(kind.name, kind))
         COUPLINGS[kind.name] = known(kind)

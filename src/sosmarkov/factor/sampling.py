@@ -169,10 +169,10 @@ def draw_many(
     key: PRNGKeyArray, g: Form, h: Form, count: int, lower: Array | None = None, upper: Array | None = None
 ) -> Float[Array, "n d"]:
     """Draws from g h, or from what of it lies in a box: proposals in blocks, the first `count` kept of them."""
-    ready = _prepare(g, h, lower, upper)
-    if not checks.is_concrete(ready.acceptance):
+    envelope, share = _prepare(g, h, lower, upper)
+    if not checks.is_concrete(share):
         raise ValueError("Expected known numbers to draw from a belief, got traced ones. Draw outside of jit.")
-    acceptance = float(ready.acceptance)
+    acceptance = float(share)
     if not acceptance > _LEAST_ACCEPTANCE:
         raise ValueError(
             f"Expected a belief whose draws by rejection are kept more often than {_LEAST_ACCEPTANCE:g}, got"
@@ -182,7 +182,7 @@ def draw_many(
     found, have = [], 0
     while have < count:
         key, this = jax.random.split(key)
-        kept, y = _block(this, g, h, ready.envelope, lower, upper, block)
+        kept, y = _block(this, g, h, envelope, lower, upper, block)
         found.append(np.asarray(y)[np.asarray(kept)])
         have += len(found[-1])
     return jnp.asarray(np.concatenate(found)[:count])
@@ -195,16 +195,12 @@ _MOST_HELD = 2**24
 _LEAST_ACCEPTANCE = 1e-7
 
 
-class _Ready(NamedTuple):
-    envelope: Envelope
-    acceptance: Float[Array, ""]
-
-
 @eqx.filter_jit
-def _prepare(g: Form, h: Form, lower: Array | None, upper: Array | None) -> _Ready:
+def _prepare(g: Form, h: Form, lower: Array | None, upper: Array | None) -> tuple[Envelope, Array]:
+    """The envelope, and the probability that a proposal is kept."""
     envelope = make_envelope(g, h)
     mass = g.coefficients @ overlap_table(g, h, lower, upper) @ h.coefficients
-    return _Ready(envelope, mass / (envelope.column_mass @ jnp.abs(h.coefficients)))
+    return envelope, mass / (envelope.column_mass @ jnp.abs(h.coefficients))
 
 
 @eqx.filter_jit

@@ -46,6 +46,8 @@ class FactorTransition(AbstractTransition):
     psi: eqx.AbstractVar[Basis]
     transform: eqx.AbstractVar[Transform]
     overlap: eqx.AbstractVar[Float[Array, "p q"]]
+    # The last of these: files know arrays by their order.
+    coupling: eqx.AbstractVar[Any]
 
     @property
     @abstractmethod
@@ -56,10 +58,20 @@ class FactorTransition(AbstractTransition):
     def at(self, u: Float[Array, " e"] | None) -> Any:
         """The transition under an input: one with a kernel."""
 
+    @abstractmethod
+    def checked(self, u: ArrayLike | None) -> Array | None:
+        """Inputs of shape (..., e) as `log_prob` takes them, None where the transition takes none; or a ValueError."""
+
     @property
     def dim(self) -> int:
         """Number of coordinates d."""
         return self.phi.dim
+
+    @property
+    def parameter_count(self) -> int:
+        """Free numbers in the bases and the coupling."""
+        parts = eqx.filter((self.phi, self.psi, self.coupling), eqx.is_inexact_array)
+        return sum(leaf.size for leaf in jax.tree.leaves(parts))
 
     @property
     def sizes(self) -> str:
@@ -73,6 +85,14 @@ class FactorTransition(AbstractTransition):
     def some_form(self) -> Form:
         """A form over psi, for tables that read its terms and not its coefficients."""
         return self.form(self.psi, jnp.ones(self.overlap.shape[1]))
+
+    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
+        """log p(x_next | x, u) for arrays of shape (..., d) and inputs (..., e), where there are any.
+
+        Leading axes broadcast; -inf where x_next (or x) lies outside the domain; never NaN.
+        """
+        x_next, x = checks.states(x_next, self.dim, "x_next"), checks.states(x, self.dim, "x")
+        return _log_prob(self, x_next, x, self.checked(u))
 
     # --- the step ---------------------------------------------------------------------------------
 
@@ -143,24 +163,45 @@ class FactorTransition(AbstractTransition):
         """Those of g."""
         return self.g.coefficients
 
+    @eqx.filter_jit
     def belief(self, C: Float[Array, " q"]) -> ProductBelief:
         """The belief g h with these coefficients of h over the terms of psi."""
-        return _belief(self, C)
+        return ProductBelief(g=self.g, h=self.form(self.psi, C), transform=self.transform)
 
     def later(self, belief: Belief, u: Float[Array, " e"] | None = None) -> ProductBelief:
         """The belief after one step, which shares its factor g with the transition."""
         h = _form_later(self, belief, u)
         return ProductBelief(g=self.g, h=h, transform=self.transform, names=belief.names)
 
+    @eqx.filter_jit
     def mean_push(self, states: Float[Array, "n d"]) -> Float[Array, " q"]:
         """The mean over states of C_1 from each."""
-        return _mean_push(self, states)
+        y, _ = to_model(self.transform, states)
+        step = self.at(None)
+        return jnp.mean(lax.map(lambda y: step.form_from(y).coefficients, y, batch_size=min(_BLOCK, len(y))), axis=0)
 
+    @eqx.filter_jit
     def log_prob_later(
         self, x_next: Float[Array, "n d"], x: Float[Array, "n d"], gap: int, inputs: Float[Array, "n gap e"] | None
     ) -> Float[Array, " n"]:
         """The density of a known state some steps on."""
-        return _log_prob_later(self, x_next, x, gap, inputs)
+        y, _ = to_model(self.transform, x)
+        y_next, log_det = to_model(self.transform, x_next)
+
+        def one(pair: tuple[Array, Array, Array | None]) -> Array:
+            y, y_next, u = pair
+            first = self.at(None if u is None else u[0])
+            if gap == 1:
+                return first.log_prob_model(y_next, y)
+
+            def advance(C: Array, u: Array | None) -> tuple[Array, None]:
+                return self.push(self.message(C), u), None
+
+            C = first.form_from(y).coefficients
+            C, _ = lax.scan(advance, C, None if u is None else u[1:], length=gap - 1)
+            return self.belief(C).log_prob_model(y_next)
+
+        return lax.map(one, (y, y_next, inputs), batch_size=min(_BLOCK, len(y))) + log_det
 
     def reader(self, sensor: Any) -> KnownReader:
         """Readings as functions of the basis's family."""
@@ -201,6 +242,7 @@ class FactorTransition(AbstractTransition):
         table = self.overlap if window is None else window.table
         return jax.vmap(self.at(None).kernel.push)(table.T).T
 
+    @eqx.filter_jit
     def mass_vector(self) -> Float[Array, " q"]:
         """Int g times the terms of psi."""
         return self.g.coefficients @ self.overlap
@@ -211,7 +253,7 @@ class FactorTransition(AbstractTransition):
         With D = D+ - D- of positive semi-definite parts, int g |psi^T D psi| <= tr(|D| M), M = int g psi psi^T, the
         absolute value taken where M is the identity.
         """
-        v = np.asarray(eqx.filter_jit(FactorTransition.mass_vector)(self))
+        v = np.asarray(self.mass_vector())
         if self.g.order == 1:
             return float(0.5 * np.sum(np.abs(np.asarray(difference)) * v))
         m = self.psi.size
@@ -247,39 +289,26 @@ def _scaled(g: Form, h: Form) -> tuple[Array, Form]:
 
 
 @eqx.filter_jit
-def _belief(transition: FactorTransition, C: Float[Array, " q"]) -> ProductBelief:
-    h = transition.form(transition.psi, C)
-    return ProductBelief(g=transition.g, h=h, transform=transition.transform)
+def _log_prob(transition: FactorTransition, x_next: Array, x: Array, u: Array | None) -> Array:
+    points = (x_next, x) if u is None else (x_next, x, u)
+    shape = jnp.broadcast_shapes(*(a.shape[:-1] for a in points))
+    flat = tuple(jnp.broadcast_to(a, (*shape, a.shape[-1])).reshape(-1, a.shape[-1]) for a in points)
+
+    def pairs(u: Array | None, x_next: Array, x: Array) -> Array:
+        y, _ = to_model(transition.transform, x)
+        y_next, log_det = to_model(transition.transform, x_next)
+        return jax.vmap(transition.at(u).log_prob_model)(y_next, y) + log_det
+
+    if u is None or u.ndim == 1:
+        return pairs(u, *flat[:2]).reshape(shape)
+
+    def one(row: tuple[Array, ...]) -> Array:
+        return pairs(row[2], row[0][None], row[1][None])[0]
+
+    return lax.map(one, flat, batch_size=min(256, len(flat[0]))).reshape(shape)
 
 
 # Plain `jit`: all leaves are arrays, and a stream of readings feels what Equinox's filtering costs.
 @jax.jit
 def _form_later(transition: FactorTransition, belief: Belief, u: Array | None) -> Form:
     return transition.form(transition.psi, transition.push(transition.enter(belief), u))
-
-
-@eqx.filter_jit
-def _mean_push(transition: Any, x: Array) -> Array:
-    y, _ = to_model(transition.transform, x)
-    return jnp.mean(lax.map(lambda y: transition.form_from(y).coefficients, y, batch_size=min(_BLOCK, len(y))), axis=0)
-
-
-@eqx.filter_jit
-def _log_prob_later(transition: Any, x_next: Array, x: Array, gap: int, inputs: Array | None) -> Array:
-    y, _ = to_model(transition.transform, x)
-    y_next, log_det = to_model(transition.transform, x_next)
-
-    def one(pair: tuple[Array, Array, Array | None]) -> Array:
-        y, y_next, u = pair
-        first = transition.at(None if u is None else u[0])
-        if gap == 1:
-            return first.log_prob_model(y_next, y)
-
-        def advance(C: Array, u: Array | None) -> tuple[Array, None]:
-            return transition.push(transition.message(C), u), None
-
-        C = first.form_from(y).coefficients
-        C, _ = lax.scan(advance, C, None if u is None else u[1:], length=gap - 1)
-        return transition.belief(C).log_prob_model(y_next)
-
-    return lax.map(one, (y, y_next, inputs), batch_size=min(_BLOCK, len(y))) + log_det

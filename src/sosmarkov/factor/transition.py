@@ -77,29 +77,19 @@ class Transition(FactorTransition):
         del u
         return self
 
-    @property
-    def parameter_count(self) -> int:
-        """Free numbers in the bases and the coupling."""
-        return count_parameters(self.phi, self.psi, self.coupling)
-
     def summary(self) -> str:
         """Family and coupling."""
         return f"rational factor, {self.phi.family} functions, {type(self.coupling).__name__} coupling"
+
+    def checked(self, u: ArrayLike | None) -> None:
+        """Inputs are refused."""
+        if u is not None:
+            raise ValueError("Expected no input for a transition that was built without, got one.")
 
     @property
     def normalisation(self) -> float | None:
         """What the last correction of the kernel still changed."""
         return known_residual(self.kernel.residual)
-
-    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, ...]:
-        """log p(x_next | x) for arrays of shape (..., d); leading axes broadcast.
-
-        -inf where x_next (or x) lies outside the domain; never NaN.
-        """
-        _refuse_inputs(u)
-        x_next = checks.states(x_next, self.dim, "x_next")
-        x = checks.states(x, self.dim, "x")
-        return _log_prob(self, x_next, x)
 
     def log_prob_model(self, y_next: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
         """log-density of one pair in model space, without the transform's Jacobian."""
@@ -115,7 +105,7 @@ class Transition(FactorTransition):
 
         NaN outside the domain, where there is no conditional density.
         """
-        _refuse_inputs(u)
+        self.checked(u)
         x = checks.states(x, self.dim, "x")
         return _mass(self, x.reshape(-1, self.dim)).reshape(x.shape[:-1])
 
@@ -125,7 +115,7 @@ class Transition(FactorTransition):
 
     def sample(self, key: PRNGKeyArray, x: ArrayLike, u: ArrayLike | None = None) -> Float[Array, "... d"]:
         """One exact draw of x' for each state in an array of shape (..., d)."""
-        _refuse_inputs(u)
+        self.checked(u)
         x = checks.states(x, self.dim, "x")
         flat = x.reshape(-1, self.dim)
         y, inside = _enter(self, flat)
@@ -138,20 +128,10 @@ class Transition(FactorTransition):
         return _sample(self, key, y).reshape(x.shape)
 
 
-def _refuse_inputs(u: ArrayLike | None) -> None:
-    if u is not None:
-        raise ValueError("Expected no input for a transition that was built without, got one.")
-
-
-def known_residual(residual: Array) -> float | None:
+def known_residual(residual: Array | None) -> float | None:
     """The largest residual, where its values can be looked at."""
     known = isinstance(residual, jax.Array | np.ndarray) and checks.is_concrete(residual)
     return float(np.max(np.asarray(residual))) if known else None
-
-
-def count_parameters(*parts: eqx.Module) -> int:
-    """Free numbers in some parts."""
-    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(parts, eqx.is_inexact_array)))
 
 
 @eqx.filter_jit
@@ -171,20 +151,6 @@ def _report(kernel: Kernel) -> None:
     if not kernel.finite:
         raise ValueError(complaint)
     warnings.warn(complaint, NormalisationWarning, stacklevel=3)
-
-
-@eqx.filter_jit
-def _log_prob(transition: Transition, x_next: Array, x: Array) -> Array:
-    shape = jnp.broadcast_shapes(x_next.shape, x.shape)
-    x_next, x = (jnp.broadcast_to(points, shape).reshape(-1, shape[-1]) for points in (x_next, x))
-    return log_prob_pairs(transition, x_next, x).reshape(shape[:-1])
-
-
-def log_prob_pairs(transition: Transition, x_next: Float[Array, "n d"], x: Float[Array, "n d"]) -> Float[Array, " n"]:
-    """log-density of pairs in data space."""
-    y, _ = to_model(transition.transform, x)
-    y_next, log_det = to_model(transition.transform, x_next)
-    return jax.vmap(transition.log_prob_model)(y_next, y) + log_det
 
 
 @eqx.filter_jit

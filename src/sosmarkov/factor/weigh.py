@@ -6,7 +6,6 @@ A filter's forward step is P = E_o C, a smoother's backward step M = E_o^T b: al
 from __future__ import annotations
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
@@ -75,8 +74,8 @@ def make_weigher(sensor: Sensor, transform: Transform, rows: Form, columns: Form
 def under(basis: Basis, left: Terms, right: Terms, reading: Reading) -> Float[Array, "p q"]:
     """Overlaps of two groups of terms under a reading, by the family's own integrals."""
     if reading.term is not None:
-        one = jax.tree.map(lambda leaf: leaf[None], reading.term.theta)
-        right = Terms(basis.multiply(right.theta, one), right.log_scale + reading.term.log_scale)
+        term = reading.term[None]
+        right = Terms(basis.multiply(right.theta, term.theta), right.log_scale + term.log_scale)
     box = {"lower": reading.lower, "upper": reading.upper}
     if reading.form is None:
         return basis.overlap(left, right, **box)

@@ -17,6 +17,7 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import unpack_coefficients
 from sosmarkov.core.programs import few_lengths
+from sosmarkov.factor.bases.base import Expansion
 from sosmarkov.factor.space import Space
 from sosmarkov.networks import draws
 from sosmarkov.networks.contract import Question, answer, contract
@@ -334,4 +335,4 @@ def _second_moment(model: Model, block: int, E: Array) -> Float[Array, "d d"]:
     weights = E.reshape(shape[0], -1) if shape else unpack_coefficients(E, basis.size)
     one = np.eye(basis.dim, dtype=int)
     powers = (one[:, None] + one[None]).reshape(-1, basis.dim)
-    return basis.contract_powers(left, right, weights, powers).reshape(basis.dim, basis.dim)
+    return basis.contract_powers(Expansion(basis, left, right, weights), powers).reshape(basis.dim, basis.dim)

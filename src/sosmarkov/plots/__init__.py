@@ -3,15 +3,3 @@
 from sosmarkov.plots.beliefs import plot_belief, plot_marginals_over_time, plot_stationary
 from sosmarkov.plots.curves import plot_calibration, plot_fan, plot_training
 from sosmarkov.plots.figures import ck_test, fan, save
-
-__all__ = [
-    "ck_test",
-    "fan",
-    "plot_belief",
-    "plot_calibration",
-    "plot_fan",
-    "plot_marginals_over_time",
-    "plot_stationary",
-    "plot_training",
-    "save",
-]

@@ -7,13 +7,3 @@ from sosmarkov.sensors.interval import IntervalSensor
 from sosmarkov.sensors.joint import LearnedSensor
 from sosmarkov.sensors.linear import LinearSensor
 from sosmarkov.sensors.mixture import MixtureSensor
-
-__all__ = [
-    "FactorSensor",
-    "GaussianSensor",
-    "IntervalSensor",
-    "LearnedSensor",
-    "LinearSensor",
-    "MixtureSensor",
-    "Sensor",
-]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 
 import equinox as eqx
 import numpy as np
 
 from sosmarkov.contracts.reader import Sensor
 from sosmarkov.core import checks
+from sosmarkov.core.stored import replaced
 
 
 class CoordinateSensor(Sensor):
@@ -24,9 +24,7 @@ class CoordinateSensor(Sensor):
 
     def on_columns(self, columns: Sequence[str]) -> Sensor:
         """Names get their places among the columns."""
-        found = copy(self)
-        object.__setattr__(found, "coordinates", checks.coordinates(self.coordinates, len(columns), columns))
-        return found
+        return replaced(self, coordinates=checks.coordinates(self.coordinates, len(columns), columns))
 
     def places(self, dim: int) -> np.ndarray:
         """Indices of the coordinates of a state of so many."""
@@ -35,9 +33,9 @@ class CoordinateSensor(Sensor):
 
 def distinct(coordinates: Sequence[int | str] | int | str) -> tuple[int | str, ...]:
     """Coordinates counted from zero, and names that wait for the columns of a process, or a ValueError."""
-    listed = [coordinates] if isinstance(coordinates, (int, np.integer, str)) else list(coordinates)
+    given = checks.listed(coordinates)
     # A sensor does not know how many coordinates a state has: there is no end to count from.
-    sound = all(isinstance(c, str) or (type(c) is int or isinstance(c, np.integer)) and c >= 0 for c in listed)
-    if not sound or not 0 < len(set(listed)) == len(listed):
-        raise ValueError(f"Expected distinct coordinates counted from 0, or their names, got {listed}.")
-    return tuple(c if isinstance(c, str) else int(c) for c in listed)
+    sound = all(isinstance(c, str) or checks.is_whole(c) and c >= 0 for c in given)
+    if not sound or not 0 < len(set(given)) == len(given):
+        raise ValueError(f"Expected distinct coordinates counted from 0, or their names, got {given}.")
+    return tuple(c if isinstance(c, str) else int(c) for c in given)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeGuard
 
 import equinox as eqx
 import jax
@@ -141,23 +141,6 @@ class LearnedSensor(Sensor):
         """Columns of rank z R by function of zeta and by r."""
         return columns.reshape(*columns.shape[:-1], self.zeta.size, -1)
 
-    def push(self, transition: Transition, P: Float[Array, " p"], seen: Emitted) -> Float[Array, " q"]:
-        """C' = sum_ab N_ab sum_r K_ra^T P K_rb, whose mass is the evidence (up to the reading's scale)."""
-        return self._kernel(transition, seen.N, seen.broad).push(P)
-
-    def push_from(self, transition: Transition, y: Float[Array, " d"], seen: Emitted) -> Float[Array, " q"]:
-        """The same from a known state, in model space."""
-        return self._kernel(transition, seen.N, seen.broad).known(transition.psi, transition.phi.evaluate(y))
-
-    def pull(self, transition: Transition, M: Float[Array, " q"], seen: Emitted) -> Float[Array, " p"]:
-        """The adjoint of `push`."""
-        return self._kernel(transition, seen.N, seen.broad).pull(M)
-
-    def form_from(self, transition: Transition, y: Float[Array, " d"], root: Array, broad: Array) -> Form:
-        """h(x') with g h the density of x' and a reading from a known state, as squares: root root^T = N."""
-        kernel = self._kernel(transition, root.T, broad)
-        return kernel.form_from(transition.psi, transition.phi.evaluate(y))
-
     def start(self, factor: Float[Array, "n r"], seen: Emitted) -> Float[Array, "n n"]:
         """The matrix of h_0 given the first reading, from h_0's factor; its mass is the evidence (up to the scale)."""
         own = factor[:, :-1] if self.background > 0 else factor
@@ -172,12 +155,12 @@ class LearnedSensor(Sensor):
     ) -> Float[Array, ""]:
         """log p(y', o' | y), the states in model space."""
         seen, log_g = self.emitted(observation), transition.g.log_value_inside
-        kernel = self._kernel(transition, seen.N, seen.broad)
-        log_f = kernel.log_value(transition.phi.evaluate(y), transition.psi.evaluate(y_next))
+        log_f = self.kernel(transition, seen).log_value(transition.phi.evaluate(y), transition.psi.evaluate(y_next))
         return log_g(y_next) + log_f - log_g(y) + seen.log_scale
 
-    def _kernel(self, transition: Transition, N: Array, broad: Array) -> Kernel:
-        found = transition.kernel.seen(N, broad)
+    def kernel(self, transition: Transition, seen: Emitted) -> Kernel:
+        """The kernel of x' and a reading: masses of what it leads to are the evidence, up to the reading's scale."""
+        found = transition.kernel.seen(seen.N, seen.broad)
         if found.background.share != self.background:
             raise ValueError(
                 f"Expected a sensor with the background of its process, {found.background.share}, got"
@@ -207,9 +190,13 @@ class JointReader(Reader):
     sensor: LearnedSensor
     own: bool = field(metadata={"static": True})
 
+    def _knows(self, initial: Belief) -> TypeGuard[ProductBelief]:
+        """Whether this is the process's own start."""
+        return self.own and isinstance(initial, ProductBelief)
+
     def begin(self, initial: Belief, observation: Array) -> Belief:
         """The initial belief given its reading."""
-        if self.own and isinstance(initial, ProductBelief):
+        if self._knows(initial):
             return _begun(self.sensor, initial, observation)[0]
         if checks.is_concrete(observation) and np.all(np.isnan(observation)):
             return initial
@@ -221,7 +208,7 @@ class JointReader(Reader):
 
     def first(self, initial: Belief, observation: Array) -> Message:
         """Of the process's own start under its reading; of another as it is."""
-        if not (self.own and isinstance(initial, ProductBelief)):
+        if not self._knows(initial):
             return self.transition.enter(initial)
         h, seen = initial.h, self.sensor.emitted(observation)
         table = overlap_table(self.transition.g, h)
@@ -238,10 +225,11 @@ class JointReader(Reader):
         def step(message: Message, observation: Array, u: Array | None) -> tuple[Message, Passed]:
             del u
             seen = sensor.emitted(observation)
+            kernel = sensor.kernel(transition, seen)
             if message.y is None:
-                C = sensor.push(transition, message.P, seen)
+                C = kernel.push(message.P)
             else:
-                C = sensor.push_from(transition, message.y, seen)
+                C = kernel.known(transition.psi, transition.phi.evaluate(message.y))
             mass = M @ C
             C = C / mass
             return transition.message(C), Passed(transition.push(message), C, mass, seen.log_scale)
@@ -255,7 +243,7 @@ class JointReader(Reader):
         def step(b: Array, observation: Array, log_evidence: Array, u: Array | None) -> Array:
             del u
             seen = sensor.emitted(observation)
-            return sensor.pull(transition, b @ transition.overlap, seen) * jnp.exp(seen.log_scale - log_evidence)
+            return sensor.kernel(transition, seen).pull(b @ transition.overlap) * jnp.exp(seen.log_scale - log_evidence)
 
         return step
 
@@ -266,10 +254,9 @@ class JointReader(Reader):
 
     def update(self, belief: Belief, observation: Array) -> Updated:
         """Of the process's own initial belief alone: all other readings come with a step."""
-        after = self.begin(belief, observation)
-        if after is belief:
-            return Updated(belief, jnp.zeros(()))
-        log_evidence = _begun(self.sensor, belief, observation)[1]  # type: ignore[arg-type]
+        if not self._knows(belief):
+            return Updated(self.begin(belief, observation), jnp.zeros(()))
+        after, log_evidence = _begun(self.sensor, belief, observation)
         require_possible(log_evidence)
         return Updated(after, log_evidence)
 
@@ -285,7 +272,11 @@ class JointReader(Reader):
     def draw(self, key: Array, x: Array, observation: Array, backward: Array, u: Array | None) -> Array:
         """From f(x; ., o) B."""
         del u
-        return _draw(self, key, x, _root(eqx.filter_jit(LearnedSensor.emitted)(self.sensor, observation)), backward)
+        seen = eqx.filter_jit(LearnedSensor.emitted)(self.sensor, observation)
+        values, vectors = np.linalg.eigh(np.asarray(seen.N))
+        # F with F F^T = N, as squares are drawn from. N is a Gram matrix: what is below zero is rounding.
+        root = jnp.asarray(vectors * np.sqrt(np.where(values > 0, values, 0.0)))
+        return _draw(self, key, x, seen._replace(N=root.T), backward)
 
 
 @eqx.filter_jit
@@ -306,20 +297,14 @@ def _advanced(reader: JointReader, belief: Belief, observation: Array) -> tuple[
     return transition.form(transition.psi, passed.base), reader.log_evidences(observation[None], row)[0]
 
 
-def _root(seen: Emitted) -> tuple[Array, Array]:
-    """F with F F^T = N, and what is seen of the background."""
-    values, vectors = np.linalg.eigh(np.asarray(seen.N))
-    # N is a Gram matrix: what is below zero is rounding.
-    return jnp.asarray(vectors * np.sqrt(np.where(values > 0, values, 0.0))), seen.broad
-
-
 @eqx.filter_jit
-def _draw(reader: JointReader, key: Array, x: Array, root: tuple[Array, Array], backward: Array) -> Array:
-    """One draw of x' for each x."""
-    transition, sensor = reader.transition, reader.sensor
+def _draw(reader: JointReader, key: Array, x: Array, root: Emitted, backward: Array) -> Array:
+    """One draw of x' for each x, root^T in the place of N."""
+    transition = reader.transition
+    kernel = reader.sensor.kernel(transition, root)
     B = transition.form(transition.phi, backward)
     y, _ = to_model(transition.transform, x)
-    found = sampling.draw_each(key, B, lambda y: sensor.form_from(transition, y, *root), y)
+    found = sampling.draw_each(key, B, lambda y: kernel.form_from(transition.psi, transition.phi.evaluate(y)), y)
     return to_data(transition.transform, found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,7 +20,7 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Quadrature
 from sosmarkov.core.programs import filled_rows
-from sosmarkov.core.stored import positive, stored
+from sosmarkov.core.stored import stored
 
 
 class Split(NamedTuple):
@@ -47,14 +48,19 @@ class Transform(eqx.Module):
         """One point back to data space."""
 
     @property
-    @abstractmethod
     def coordinatewise(self) -> bool:
         """Whether coordinate c of y depends on coordinate c of x alone."""
+        return True
 
     @property
     def affine(self) -> bool:
         """Whether y is an affine function of x."""
         return True
+
+    @property
+    def trivial(self) -> bool:
+        """Whether y is x."""
+        return False
 
     @abstractmethod
     def select(self, kept: tuple[int, ...]) -> Transform:
@@ -80,7 +86,7 @@ class Identity(Transform):
         return self.length
 
     @property
-    def coordinatewise(self) -> bool:
+    def trivial(self) -> bool:
         """True."""
         return True
 
@@ -102,13 +108,19 @@ class Identity(Transform):
 
 
 class LocationScale(Transform):
-    """What maps of z = (x - mean) / std per coordinate share."""
+    """What maps of z = (x - mean) / std per coordinate share.
 
-    mean: eqx.AbstractVar[Float[Array, " d"]]
-    std: eqx.AbstractVar[Float[Array, " d"]]
+    Args:
+        mean: Shape (d,).
+        std: Shape (d,), positive.
+    """
 
-    @abstractmethod
-    def __init__(self, mean: ArrayLike, std: ArrayLike): ...
+    mean: Float[Array, " d"] = eqx.field(converter=partial(checks.parameter, name="mean", shape=(None,)))
+    std: Float[Array, " d"] = eqx.field(converter=partial(checks.as_float, name="std"))
+
+    def __check_init__(self):
+        checks.parameter(self.std, "std", self.mean.shape)
+        checks.require_positive(self.std, "std")
 
     @classmethod
     def fit(cls, x: ArrayLike) -> LocationScale:
@@ -120,18 +132,13 @@ class LocationScale(Transform):
         """Number of coordinates."""
         return self.mean.shape[0]
 
-    @property
-    def coordinatewise(self) -> bool:
-        """True."""
-        return True
-
     def select(self, kept: tuple[int, ...]) -> LocationScale:
         """The map of some coordinates."""
         where = np.asarray(kept)
         return type(self)(self.mean[where], self.std[where])
 
 
-@stored(check=positive("std"))
+@stored()
 class Standardize(LocationScale):
     """y = (x - mean) / std per coordinate.
 
@@ -139,12 +146,6 @@ class Standardize(LocationScale):
         mean: Shape (d,).
         std: Shape (d,), positive.
     """
-
-    mean: Float[Array, " d"]
-    std: Float[Array, " d"]
-
-    def __init__(self, mean: ArrayLike, std: ArrayLike):
-        self.mean, self.std = _centre_and_width(mean, std)
 
     def forward(self, x: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """((x - mean) / std, -sum log std)."""
@@ -227,7 +228,7 @@ class Affine(Transform):
         return Split(self.matrix, self.mean, None)
 
 
-@stored(check=positive("std"))
+@stored()
 class GaussianCDF(LocationScale):
     """u = Phi((x - mean) / std) per coordinate: R^d to the unit box, the paper's choice.
 
@@ -238,12 +239,6 @@ class GaussianCDF(LocationScale):
         mean: Shape (d,).
         std: Shape (d,), positive.
     """
-
-    mean: Float[Array, " d"]
-    std: Float[Array, " d"]
-
-    def __init__(self, mean: ArrayLike, std: ArrayLike):
-        self.mean, self.std = _centre_and_width(mean, std)
 
     @property
     def affine(self) -> bool:
@@ -332,7 +327,7 @@ class Chain(Transform):
             if found.inner is None:
                 matrix, offset = matrix @ found.matrix, offset + matrix @ found.offset
                 continue
-            if any(not isinstance(later, Identity) for later in self.parts[position + 1 :]):
+            if any(not later.trivial for later in self.parts[position + 1 :]):
                 raise ValueError(
                     "Expected a chain that ends with its Gaussian CDF, got a transform after it:"
                     " moments have no closed form there. Average samples instead."
@@ -373,13 +368,6 @@ def rows_to_data(transform: Transform, y: np.ndarray) -> np.ndarray:
 
 def _filled(x: np.ndarray) -> Array:
     return jax.device_put(filled_rows(x.reshape(-1, x.shape[-1]), _FEWEST_ROWS).astype(float))
-
-
-def _centre_and_width(mean: ArrayLike, std: ArrayLike) -> tuple[Array, Array]:
-    mean = checks.parameter(mean, "mean", (None,))
-    std = checks.parameter(std, "std", mean.shape)
-    checks.require_positive(std, "std")
-    return mean, std
 
 
 def _data(x: ArrayLike) -> Array:

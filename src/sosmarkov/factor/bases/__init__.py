@@ -16,17 +16,3 @@ from sosmarkov.factor.bases.monomial import MonomialBasis
 FAMILIES: dict[str, Family] = {
     module.FAMILY.name: module.FAMILY for module in (gaussian, gaussian_full, beta, exponential, monomial, fourier)
 }
-
-__all__ = [
-    "FAMILIES",
-    "Basis",
-    "BetaBasis",
-    "ExponentialBasis",
-    "Family",
-    "FourierBasis",
-    "FullGaussianBasis",
-    "GaussianBasis",
-    "MonomialBasis",
-    "Terms",
-    "require_compatible",
-]

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from sosmarkov.core.numerics import Quadrature, Signed, pair_indices
+from sosmarkov.core.numerics import Quadrature, Signed, pair_indices, within
 from sosmarkov.core.programs import traced_once
 
 Theta = Any
@@ -31,10 +31,43 @@ class Terms(eqx.Module):
 
     def __getitem__(self, index: Any) -> Terms:
         """The terms at an index or slice of the leading axis."""
-        if isinstance(index, np.ndarray):
-            # What indexing does too, with a sixth of its tracing.
-            return jax.tree.map(lambda leaf: jnp.take(leaf, index, axis=0), self)
         return jax.tree.map(lambda leaf: leaf[index], self)
+
+    def take(self, where: np.ndarray) -> Terms:
+        """The terms at known places: what indexing does too, with a sixth of its tracing."""
+        return jax.tree.map(lambda leaf: jnp.take(leaf, where, axis=0), self)
+
+
+class Expansion(eqx.Module):
+    """sum_pq w_pq left_p(y) right_q(y), on the domain or on a box in it."""
+
+    basis: Basis
+    left: Terms
+    right: Terms
+    weights: Float[Array, "p q"]
+    lower: Float[Array, " d"] | None = None
+    upper: Float[Array, " d"] | None = None
+
+    @property
+    def box(self) -> dict[str, Array | None]:
+        """The ends to integrate between."""
+        return {"lower": self.lower, "upper": self.upper}
+
+    def ends(self, lower: Array | float = -np.inf, upper: Array | float = np.inf) -> tuple[Array, Array]:
+        """What a box shares with the domain and with its own box."""
+        low, high = jnp.maximum(lower, self.basis.lower), jnp.minimum(upper, self.basis.upper)
+        if self.lower is not None and self.upper is not None:
+            low, high = jnp.maximum(low, self.lower), jnp.minimum(high, self.upper)
+        return low, high
+
+    def inside(self, y: Float[Array, "b d"]) -> tuple[Bool[Array, " b"], Float[Array, "b d"]]:
+        """Which points lie where it is defined, and the points with some point of the domain for the others."""
+        inside = self.basis.inside(y) & within(y, self.lower, self.upper)
+        return inside, jnp.where(inside[:, None], y, self.basis.interior_point())
+
+    def box_of(self, kept: tuple[int, ...]) -> list[Array | None]:
+        """Its ends in some coordinates."""
+        return [None if end is None else end[np.asarray(kept)] for end in (self.lower, self.upper)]
 
 
 class Basis(eqx.Module):
@@ -42,6 +75,7 @@ class Basis(eqx.Module):
 
     The norm is fixed because a scale is absorbed by the coefficients of any form over the basis;
     it keeps overlaps near one. Concrete families are final: they add formulas, never override.
+    The first array of a family has shape (n, d, ...).
     """
 
     family: ClassVar[str]
@@ -51,14 +85,18 @@ class Basis(eqx.Module):
     gaussian: ClassVar[bool] = False
 
     @property
-    @abstractmethod
     def size(self) -> int:
         """Number of functions n."""
+        return self._first.shape[0]
 
     @property
-    @abstractmethod
     def dim(self) -> int:
         """Number of coordinates d."""
+        return self._first.shape[1]
+
+    @property
+    def _first(self) -> Array:
+        return jax.tree.leaves(self)[0]
 
     @property
     def lower(self) -> np.ndarray:
@@ -94,17 +132,9 @@ class Basis(eqx.Module):
 
     @abstractmethod
     def contract_powers(
-        self,
-        left: Terms,
-        right: Terms,
-        weights: Float[Array, "p q"],
-        powers: np.ndarray,
-        *,
-        observable: Quadrature | None = None,
-        lower: Array | None = None,
-        upper: Array | None = None,
+        self, sum_: Expansion, powers: np.ndarray, observable: Quadrature | None = None
     ) -> Float[Array, " k"]:
-        """sum_pq w_pq int prod_c y_c^powers[k, c] left_p right_q dy for each row k of powers, over the domain or a box.
+        """sum_pq w_pq int prod_c y_c^powers[k, c] left_p right_q dy for each row k of powers.
 
         With an observable, of a function s of single coordinates in the place of y, by its quadrature rule.
         """
@@ -116,16 +146,8 @@ class Basis(eqx.Module):
         """int y_c left_p right_q dy (or of s(y_c)) for every pair of terms."""
 
     @abstractmethod
-    def marginalise(
-        self,
-        left: Terms,
-        right: Terms,
-        weights: Float[Array, "p q"],
-        kept: tuple[int, ...],
-        lower: Array | None = None,
-        upper: Array | None = None,
-    ) -> tuple[Terms, Terms, Array]:
-        """sum_pq w_pq left_p right_q with the other coordinates integrated out, in the same form."""
+    def marginalise(self, sum_: Expansion, kept: tuple[int, ...]) -> Expansion:
+        """The sum with the other coordinates integrated out, in the same form."""
 
     @abstractmethod
     def slice(self, fixed: tuple[int, ...], values: Float[Array, " f"]) -> tuple[Basis, Signed]:
@@ -135,9 +157,9 @@ class Basis(eqx.Module):
     def restrict(self, kept: tuple[int, ...]) -> Basis:
         """The same functions on some coordinates only."""
 
-    @abstractmethod
     def envelope(self) -> tuple[Basis, Terms]:
-        """A non-negative family, and its terms that bound |f_i| from above (to sample from)."""
+        """A non-negative family, and its terms that bound |f_i| from above, to sample from: its own where it is one."""
+        return self, self.terms(1)
 
     @abstractmethod
     def sample_term(self, key: PRNGKeyArray, theta: Theta) -> Float[Array, " d"]:
@@ -151,8 +173,8 @@ class Basis(eqx.Module):
     def interior_point(self) -> Float[Array, " d"]:
         """Some point where every function is finite."""
 
-    def with_broad(self, width: float) -> Basis:
-        """The functions and, as the last, one that is far broader than the data: what a background needs.
+    def broad(self, width: float) -> tuple[Any, ...]:
+        """The fields of one function that is far broader than the data, each a number for all of its entries, or all.
 
         A kernel of this width at the origin of model space on R^d, the constant on a bounded domain.
         """
@@ -187,6 +209,12 @@ class Basis(eqx.Module):
 
     # --- written once -----------------------------------------------------------------------------
 
+    def with_broad(self, width: float) -> Basis:
+        """The functions and, as the last, a far broader one: what a background needs."""
+        leaves, structure = jax.tree.flatten(self)
+        rows = [jnp.full((1, *leaf.shape[1:]), value) for leaf, value in zip(leaves, self.broad(width), strict=True)]
+        return jax.tree.unflatten(structure, map(lambda *both: jnp.concatenate(both), leaves, rows))
+
     def log_norm(self) -> Float[Array, " n"]:
         """Log of the scale that gives each function unit L2 norm: -1/2 log int f^2."""
         theta = self.natural()
@@ -203,7 +231,7 @@ class Basis(eqx.Module):
         if order == 1:
             return single
         rows, columns = pair_indices(single.log_scale.shape[0])
-        left, right = single[rows], single[columns]
+        left, right = single.take(rows), single.take(columns)
         return Terms(self.multiply(left.theta, right.theta), left.log_scale + right.log_scale)
 
     @traced_once
@@ -226,8 +254,7 @@ class Basis(eqx.Module):
         first, second, *others = groups
         shape = [group.log_scale.shape[0] for group in (first, *others)]
         for group in others:
-            both = self.outer(first, group)
-            first = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), both)
+            first = self.pairs(first, group)
         tables = self.log_pair_table(first, second, lower, upper)
 
         def arrange(table: Array) -> Array:
@@ -237,11 +264,12 @@ class Basis(eqx.Module):
 
     def outer(self, left: Terms, right: Terms) -> Terms:
         """Every product of a left and a right term, shape (P, Q)."""
-        left, right = (
-            jax.tree.map(lambda leaf: leaf[:, None], left),
-            jax.tree.map(lambda leaf: leaf[None], right),
-        )
+        left, right = left[:, None], right[None]
         return Terms(self.multiply(left.theta, right.theta), left.log_scale + right.log_scale)
+
+    def pairs(self, left: Terms, right: Terms) -> Terms:
+        """The same as one group of P Q terms."""
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.outer(left, right))
 
     def overlap(self, *groups: Terms, lower: Array | None = None, upper: Array | None = None) -> Array:
         """The table of integrals itself, shape (P_1, P_2, ...)."""
@@ -263,8 +291,7 @@ class Basis(eqx.Module):
 
     def times(self, factor: Terms) -> tuple[Basis, Float[Array, " n"]]:
         """Functions f_i t for one term t of the family, as a basis, and log factors: f_i t = exp(log_factor_i) f'_i."""
-        one = jax.tree.map(lambda leaf: leaf[None], factor.theta)
-        basis, offset = self.rebuilt(self.multiply(self.natural(), one))
+        basis, offset = self.rebuilt(self.multiply(self.natural(), factor[None].theta))
         return basis, self.log_norm() + factor.log_scale + offset - basis.log_norm()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +15,7 @@ from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.special import log_beta, log_beta_between, log_one_minus
 from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases.family import Family, inner
-from sosmarkov.factor.bases.parametrise import LEAST_EXPONENT, above, unbounded, with_row
+from sosmarkov.factor.bases.parametrise import LEAST_EXPONENT, above, unbounded
 from sosmarkov.factor.bases.product import ProductBasis, positive
 
 
@@ -58,16 +57,6 @@ class BetaBasis(ProductBasis):
     def beta(self) -> Float[Array, "n d"]:
         """Second shape parameters."""
         return 1.0 + above(self.raw_right, LEAST_EXPONENT)
-
-    @property
-    def size(self) -> int:
-        """Number of functions n."""
-        return self.raw_left.shape[0]
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates d."""
-        return self.raw_left.shape[1]
 
     @property
     def lower(self) -> np.ndarray:
@@ -117,18 +106,10 @@ class BetaBasis(ProductBasis):
         """A Beta draw."""
         return jax.random.beta(key, theta.left + 1.0, theta.right + 1.0)
 
-    def with_broad(self, width: float) -> BetaBasis:
-        """And the constant, alpha = beta = 1; a bounded domain needs no width."""
-        del width
+    def broad(self, width: float) -> tuple[Array, Array]:
+        """The constant, alpha = beta = 1; a bounded domain needs no width."""
         zero = unbounded(jnp.zeros(()), LEAST_EXPONENT, "exponent")
-        return eqx.tree_at(
-            lambda b: (b.raw_left, b.raw_right), self, (with_row(self.raw_left, zero), with_row(self.raw_right, zero))
-        )
-
-    def restrict(self, kept: tuple[int, ...]) -> BetaBasis:
-        """The functions on some coordinates."""
-        where = jnp.asarray(kept)
-        return BetaBasis(self.alpha[:, where], self.beta[:, where])
+        return zero, zero
 
     def rebuilt(self, theta: BetaTheta) -> tuple[BetaBasis, Array]:
         """Functions with these exponents."""

@@ -18,7 +18,6 @@ from sosmarkov.core.special import log_sinhc
 from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases.family import Family, inner, levels
 from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends, sound_ends
-from sosmarkov.factor.bases.parametrise import with_row
 from sosmarkov.factor.bases.product import log_and_sign, positive, shifted_moment
 
 
@@ -40,16 +39,6 @@ class ExponentialBasis(IntervalBasis):
     def __init__(self, rate: ArrayLike, lower: ArrayLike, upper: ArrayLike):
         self.rate = checks.parameter(rate, "rate", (None, None))
         self.ends = interval_ends(lower, upper, self.rate.shape[1])
-
-    @property
-    def size(self) -> int:
-        """Number of functions n."""
-        return self.rate.shape[0]
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates d."""
-        return self.rate.shape[1]
 
     def natural(self) -> Array:
         """The rates."""
@@ -83,15 +72,9 @@ class ExponentialBasis(IntervalBasis):
         share = jax.random.uniform(key, theta.shape)
         return sample_exponential(share, theta, *self.bounds(None, None))
 
-    def with_broad(self, width: float) -> ExponentialBasis:
-        """And the constant, rate zero; a bounded domain needs no width."""
-        del width
-        return eqx.tree_at(lambda b: b.rate, self, with_row(self.rate, 0.0))
-
-    def restrict(self, kept: tuple[int, ...]) -> ExponentialBasis:
-        """The functions on some coordinates."""
-        where = jnp.asarray(kept)
-        return ExponentialBasis(self.rate[:, where], *([end[c] for c in kept] for end in self.ends))
+    def broad(self, width: float) -> tuple[float]:
+        """The constant, rate zero; a bounded domain needs no width."""
+        return (0.0,)
 
     def rebuilt(self, theta: Array) -> tuple[ExponentialBasis, Array]:
         """Functions with these rates."""

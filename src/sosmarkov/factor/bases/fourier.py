@@ -17,7 +17,6 @@ from sosmarkov.factor.bases.base import Basis, Terms
 from sosmarkov.factor.bases.exponential import ExponentialBasis
 from sosmarkov.factor.bases.family import Family, degrees
 from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends, sound_ends
-from sosmarkov.factor.bases.parametrise import with_row
 from sosmarkov.factor.bases.product import log_and_sign, shifted_moment
 
 
@@ -53,16 +52,6 @@ class FourierBasis(IntervalBasis):
         self.frequency = checks.parameter(frequency, "frequency", (None, None))
         self.phase = checks.parameter(phase, "phase", self.frequency.shape)
         self.ends = interval_ends(lower, upper, self.frequency.shape[1])
-
-    @property
-    def size(self) -> int:
-        """Number of functions n."""
-        return self.frequency.shape[0]
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates d."""
-        return self.frequency.shape[1]
 
     def natural(self) -> FourierTheta:
         """Frequency and phase, one cosine each."""
@@ -112,18 +101,9 @@ class FourierBasis(IntervalBasis):
         """Refused: a product of cosines is not a density; the envelope is sampled instead."""
         raise ValueError("Expected a non-negative family to draw from; a product of cosines is signed.")
 
-    def with_broad(self, width: float) -> FourierBasis:
-        """And the constant, frequency and phase zero; a bounded domain needs no width."""
-        del width
-        return eqx.tree_at(
-            lambda b: (b.frequency, b.phase), self, (with_row(self.frequency, 0.0), with_row(self.phase, 0.0))
-        )
-
-    def restrict(self, kept: tuple[int, ...]) -> FourierBasis:
-        """The functions on some coordinates."""
-        where = jnp.asarray(kept)
-        ends = ([end[c] for c in kept] for end in self.ends)
-        return FourierBasis(self.frequency[:, where], self.phase[:, where], *ends)
+    def broad(self, width: float) -> tuple[float, float]:
+        """The constant, frequency and phase zero; a bounded domain needs no width."""
+        return 0.0, 0.0
 
 
 def _series(z: Array, first: int, shift: int) -> Array:

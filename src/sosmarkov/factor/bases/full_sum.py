@@ -15,7 +15,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.core.numerics import exp
-from sosmarkov.factor.bases.full_table import FullTheta, blocks
+from sosmarkov.factor.bases.full_table import FullTheta, blocks, unblocked
 
 # Values in a tile of terms by points, and points in it at most.
 _TILE, _POINTS = 2**16, 2**11
@@ -41,7 +41,7 @@ def sum_at(theta: FullTheta, weights: Float[Array, " t"], y: Float[Array, "b d"]
     order = jnp.argsort(-lax.stop_gradient(jnp.log(jnp.abs(weights)) + theta.offset))
     theta, weights = jax.tree.map(lambda leaf: leaf[order], (theta, weights))
     found = lax.map(lambda points: _sum_in_block(theta, weights, points), tiles)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1)[: y.shape[0]], found)
+    return unblocked(found, len(y))
 
 
 def _sum_in_block(theta: FullTheta, weights: Array, y: Array) -> Sums:

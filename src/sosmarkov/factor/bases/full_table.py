@@ -9,8 +9,9 @@ log-integral is an expectation under the product Gaussian, its mean and second m
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -120,9 +121,7 @@ def marginal_products(left: FullTheta, right: FullTheta, kept: tuple[int, ...]) 
         FullTheta(theta.precision[:, order[:, None], order], theta.mean[:, order], theta.offset)
         for theta in (left, right)
     )
-    count, size = _layout(left, right)
-    found = lax.map(partial(_block_marginal, right, len(dropped)), blocks(left, count, size))
-    return jax.tree.map(lambda leaf: leaf.reshape(count * size, *leaf.shape[2:])[: left.offset.shape[0]], found)
+    return _over_blocks(lambda block: _block_marginal(right, len(dropped), block), left, right)
 
 
 def _block_marginal(right: FullTheta, dropped: int, left: FullTheta) -> FullTheta:
@@ -144,9 +143,7 @@ def projected_products(
     left: FullTheta, right: FullTheta, H: Float[Array, "k d"]
 ) -> tuple[Float[Array, "p q k"], Float[Array, "p q k k"]]:
     """Mean and covariance of H y under every product of a left and a right term, as densities of y."""
-    count, size = _layout(left, right)
-    found = lax.map(partial(_block_projected, right, H), blocks(left, count, size))
-    return jax.tree.map(lambda leaf: leaf.reshape(count * size, *leaf.shape[2:])[: left.offset.shape[0]], found)
+    return _over_blocks(lambda block: _block_projected(right, H, block), left, right)
 
 
 def _block_projected(right: FullTheta, H: Array, left: FullTheta) -> tuple[Array, Array]:
@@ -210,6 +207,16 @@ def blocks(tree, count: int, size: int):
     return jax.tree.map(split, tree)
 
 
+def unblocked(tree, length: int):
+    """Blocks joined again, without what was padded."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:length], tree)
+
+
+def _over_blocks(function: Callable[[FullTheta], Any], left: FullTheta, right: FullTheta) -> Any:
+    """A function of a block of left terms, for all of them."""
+    return unblocked(lax.map(function, blocks(left, *_layout(left, right))), len(left.offset))
+
+
 def _layout(left: FullTheta, right: FullTheta) -> tuple[int, int]:
     """How many blocks of how many left terms: on a CPU a block fits its cache, elsewhere it is large."""
     p, q = left.offset.shape[0], right.offset.shape[0]
@@ -221,9 +228,7 @@ def _layout(left: FullTheta, right: FullTheta) -> tuple[int, int]:
 @jax.custom_vjp
 def log_pair_table(left: FullTheta, right: FullTheta) -> Float[Array, "p q"]:
     """Log of the integral of every product of a left and a right term."""
-    count, size = _layout(left, right)
-    values = lax.map(partial(_block_value, right), blocks(left, count, size))
-    return values.reshape(count * size, -1)[: left.offset.shape[0]]
+    return _over_blocks(partial(_block_value, right), left, right)
 
 
 def _forward(left: FullTheta, right: FullTheta):
@@ -236,9 +241,7 @@ def _backward(saved: tuple[FullTheta, FullTheta], G: Array):
     padded = jnp.zeros((count * size, G.shape[1]), G.dtype).at[: G.shape[0]].set(G)
     inputs = blocks(left, count, size), padded.reshape(count, size, -1)
     by_left, by_right = lax.map(partial(_block_gradient, right), inputs)
-    p = left.offset.shape[0]
-    joined = jax.tree.map(lambda leaf: leaf.reshape(count * size, *leaf.shape[2:])[:p], by_left)
-    return joined, jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), by_right)
+    return unblocked(by_left, len(G)), jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), by_right)
 
 
 log_pair_table.defvjp(_forward, _backward)

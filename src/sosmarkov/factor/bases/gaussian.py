@@ -18,7 +18,6 @@ from sosmarkov.core.special import log_normal_between
 from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases.base import Terms
 from sosmarkov.factor.bases.family import Family
-from sosmarkov.factor.bases.parametrise import with_row
 from sosmarkov.factor.bases.product import ProductBasis, log_and_sign, positive, shifted_moment
 
 
@@ -55,16 +54,6 @@ class GaussianBasis(ProductBasis):
         std = checks.parameter(std, "std", self.mean.shape)
         checks.require_positive(std, "std")
         self.log_std = jnp.log(std)
-
-    @property
-    def size(self) -> int:
-        """Number of functions n."""
-        return self.mean.shape[0]
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates d."""
-        return self.mean.shape[1]
 
     def interior_point(self) -> Float[Array, " d"]:
         """The first centre."""
@@ -127,17 +116,9 @@ class GaussianBasis(ProductBasis):
         """A normal draw."""
         return theta.mean + jax.random.normal(key, theta.mean.shape) / jnp.sqrt(theta.precision)
 
-    def with_broad(self, width: float) -> GaussianBasis:
+    def broad(self, width: float) -> tuple[float, Array]:
         """One more kernel at the origin with this standard deviation in every coordinate."""
-        log_width = jnp.log(width)
-        return eqx.tree_at(
-            lambda b: (b.mean, b.log_std), self, (with_row(self.mean, 0.0), with_row(self.log_std, log_width))
-        )
-
-    def restrict(self, kept: tuple[int, ...]) -> GaussianBasis:
-        """The kernels on some coordinates."""
-        where = jnp.asarray(kept)
-        return GaussianBasis(self.mean[:, where], jnp.exp(self.log_std[:, where]))
+        return 0.0, jnp.log(width)
 
     def rebuilt(self, theta: GaussianTheta) -> tuple[GaussianBasis, Array]:
         """Kernels with these precisions and means."""

@@ -16,7 +16,7 @@ from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import Quadrature, Signed, whitener
 from sosmarkov.core.special import log_normal_between
 from sosmarkov.core.stored import stored
-from sosmarkov.factor.bases.base import Basis, Terms
+from sosmarkov.factor.bases.base import Basis, Expansion, Terms
 from sosmarkov.factor.bases.family import Family
 from sosmarkov.factor.bases.full_table import (
     FullTheta,
@@ -26,7 +26,6 @@ from sosmarkov.factor.bases.full_table import (
     projected_products,
 )
 from sosmarkov.factor.bases.gaussian import GaussianBasis
-from sosmarkov.factor.bases.parametrise import with_row
 
 
 @stored()
@@ -59,16 +58,6 @@ class FullGaussianBasis(Basis):
             symmetric = np.allclose(values, np.swapaxes(values, -1, -2), rtol=1e-8, atol=0.0)
             if not (symmetric and np.all(np.isfinite(self.raw_factor))):
                 raise ValueError("Expected symmetric positive definite matrices for covariance, got one that is not.")
-
-    @property
-    def size(self) -> int:
-        """Number of functions n."""
-        return self.mean.shape[0]
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates d."""
-        return self.mean.shape[1]
 
     def interior_point(self) -> Float[Array, " d"]:
         """The first centre."""
@@ -120,7 +109,8 @@ class FullGaussianBasis(Basis):
     def log_integral(self, theta: FullTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """Offset + d/2 log 2 pi - 1/2 log det precision; over an interval in one dimension."""
         if upper is not None:
-            _require_line(self.dim)
+            if self.dim > 1:
+                raise ValueError(_BOXLESS)
             root, mean = jnp.sqrt(theta.precision[..., 0, 0]), theta.mean[..., 0]
             low = None if lower is None else (lower[0] - mean) * root
             share = log_normal_between(low, (upper[0] - mean) * root)
@@ -139,27 +129,13 @@ class FullGaussianBasis(Basis):
         scale = left.log_scale[:, None] + right.log_scale
         return scale + log_pair_table(left.theta, right.theta), jnp.ones(())
 
-    def _products(self, left: Terms, right: Terms) -> Terms:
-        """All P x Q products, as one group of terms."""
-        both = self.outer(left, right)
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), both)
-
     def contract_powers(
-        self,
-        left: Terms,
-        right: Terms,
-        weights: Float[Array, "p q"],
-        powers: np.ndarray,
-        *,
-        observable: Quadrature | None = None,
-        lower: Array | None = None,
-        upper: Array | None = None,
+        self, sum_: Expansion, powers: np.ndarray, observable: Quadrature | None = None
     ) -> Float[Array, " k"]:
         """See `Basis.contract_powers`: moments of one normal per pair of terms."""
-        if lower is not None or upper is not None:
-            raise ValueError(_BOXLESS)
-        mass, mean, covariance = self._pairs(left, right, observable)
-        mass = weights.reshape(-1) * mass
+        _require_whole(sum_)
+        mass, mean, covariance = self._pairs(sum_.left, sum_.right, observable)
+        mass = sum_.weights.reshape(-1) * mass
         if powers.sum(axis=1).max() <= 2:
             second = jnp.einsum("p,pij->ij", mass, covariance) + jnp.einsum("p,pi,pj->ij", mass, mean, mean)
             tensors = [jnp.sum(mass), mass @ mean, second]
@@ -180,7 +156,7 @@ class FullGaussianBasis(Basis):
                 "Expected an affine transform with a full-covariance basis: moments of other"
                 " transforms have no closed form there. Use basis 'gaussian', or average samples."
             )
-        both = self._products(left, right)
+        both = self.pairs(left, right)
         log_mass, _ = self.log_integral(both.theta, None, None)
         return jnp.exp(log_mass + both.log_scale), both.theta.mean, _inverse(both.theta.precision)[0]
 
@@ -192,24 +168,17 @@ class FullGaussianBasis(Basis):
         entries = {(i, j): covariance[..., i, j] for i in range(len(H)) for j in range(i + 1)}
         return jnp.moveaxis(mean, -1, 0), entries
 
-    def marginalise(
-        self,
-        left: Terms,
-        right: Terms,
-        weights: Float[Array, "p q"],
-        kept: tuple[int, ...],
-        lower: Array | None = None,
-        upper: Array | None = None,
-    ) -> tuple[Terms, Terms, Array]:
+    def marginalise(self, sum_: Expansion, kept: tuple[int, ...]) -> Expansion:
         """See `Basis.marginalise`: every product of two terms leaves its own Gaussian."""
-        if lower is not None or upper is not None:
-            raise ValueError(_BOXLESS)
+        _require_whole(sum_)
+        left, right = sum_.left, sum_.right
         found = marginal_products(left.theta, right.theta, kept)
         theta = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
         log_scale = (left.log_scale[:, None] + right.log_scale).reshape(-1)
         dim = len(kept)
         unit = FullTheta(jnp.zeros((1, dim, dim)), jnp.zeros((1, dim)), jnp.zeros(1))
-        return Terms(theta, log_scale), Terms(unit, jnp.zeros(1)), weights.reshape(-1, 1)
+        both = Terms(theta, log_scale), Terms(unit, jnp.zeros(1))
+        return Expansion(self.restrict(kept), *both, sum_.weights.reshape(-1, 1))
 
     @staticmethod
     def inverse(precision: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
@@ -239,19 +208,14 @@ class FullGaussianBasis(Basis):
         """Precision and offset scale."""
         return FullTheta(exponent * theta.precision, theta.mean, exponent * theta.offset)
 
-    def envelope(self) -> tuple[Basis, Terms]:
-        """See `Basis.envelope`."""
-        return self, self.terms(1)
-
     def sample_term(self, key: PRNGKeyArray, theta: FullTheta) -> Float[Array, " d"]:
         """A normal draw."""
         noise = jax.random.normal(key, theta.mean.shape)
         return theta.mean + whitener(theta.precision).T @ noise
 
-    def with_broad(self, width: float) -> FullGaussianBasis:
+    def broad(self, width: float) -> tuple[float, Array]:
         """One more kernel at the origin with this standard deviation in every direction."""
-        raw = jnp.concatenate([self.raw_factor, -jnp.log(width) * jnp.eye(self.dim)[None]])
-        return eqx.tree_at(lambda b: (b.mean, b.raw_factor), self, (with_row(self.mean, 0.0), raw))
+        return 0.0, -jnp.log(width) * jnp.eye(self.dim)
 
     def restrict(self, kept: tuple[int, ...]) -> FullGaussianBasis:
         """Kernels with the covariance of some coordinates (marginal kernels, not slices)."""
@@ -289,12 +253,8 @@ def _raw_factor(covariance: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
     return jnp.tril(factor, -1) + jnp.log(diagonal)[..., None] * jnp.eye(covariance.shape[-1])
 
 
-def _matrix_first(A: Float[Array, "*b d d"]) -> Array:
-    return jnp.moveaxis(A, (-2, -1), (0, 1))
-
-
 def _inverse(A: Float[Array, "*b d d"]) -> tuple[Float[Array, "*b d d"], Float[Array, "*b"]]:
-    inverted, log_det = inverse(_matrix_first(A))
+    inverted, log_det = inverse(jnp.moveaxis(A, (-2, -1), (0, 1)))
     return jnp.moveaxis(inverted, (0, 1), (-2, -1)), log_det
 
 
@@ -308,8 +268,8 @@ _BOXLESS = (
 )
 
 
-def _require_line(dim: int) -> None:
-    if dim > 1:
+def _require_whole(sum_: Expansion) -> None:
+    if sum_.lower is not None or sum_.upper is not None:
         raise ValueError(_BOXLESS)
 
 

@@ -9,7 +9,7 @@ from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.core.checks import ArrayLike
-from sosmarkov.core.stored import require
+from sosmarkov.core.stored import replaced, require
 from sosmarkov.factor.bases.product import ProductBasis
 
 
@@ -32,6 +32,10 @@ class IntervalBasis(ProductBasis):
         """The box's own ends where none are given."""
         ends = (self.lower if lower is None else lower, self.upper if upper is None else upper)
         return jnp.asarray(ends[0]), jnp.asarray(ends[1])
+
+    def restrict(self, kept: tuple[int, ...]) -> IntervalBasis:
+        """The functions on some coordinates, and the ends of these."""
+        return replaced(super().restrict(kept), ends=tuple(tuple(end[c] for c in kept) for end in self.ends))
 
     def interior_point(self) -> Float[Array, " d"]:
         """The middle of the box."""

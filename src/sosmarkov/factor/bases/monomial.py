@@ -17,7 +17,7 @@ from sosmarkov.core.stored import require, stored
 from sosmarkov.factor.bases.exponential import exponential_log_integral, sample_exponential
 from sosmarkov.factor.bases.family import Family, inner, levels
 from sosmarkov.factor.bases.interval import IntervalBasis, interval_ends, sound_ends
-from sosmarkov.factor.bases.parametrise import LEAST_EXPONENT, above, unbounded, with_row
+from sosmarkov.factor.bases.parametrise import LEAST_EXPONENT, above, unbounded
 from sosmarkov.factor.bases.product import positive
 
 
@@ -59,16 +59,6 @@ class MonomialBasis(IntervalBasis):
         """The exponents."""
         return above(self.raw_exponent, LEAST_EXPONENT)
 
-    @property
-    def size(self) -> int:
-        """Number of functions n."""
-        return self.raw_exponent.shape[0]
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates d."""
-        return self.raw_exponent.shape[1]
-
     def inside(self, y: Float[Array, "... d"]) -> Bool[Array, ...]:
         """The box, without zero, where an exponent may be singular."""
         return jnp.all((y >= self.lower) & (y <= self.upper) & (y > 0), axis=-1)
@@ -107,16 +97,9 @@ class MonomialBasis(IntervalBasis):
         bounded = jnp.exp(sample_exponential(share, theta + 1.0, low, jnp.log(upper)))
         return jnp.where(from_zero, upper * share ** (1.0 / (theta + 1.0)), bounded)
 
-    def with_broad(self, width: float) -> MonomialBasis:
-        """And the constant, exponent zero; a bounded domain needs no width."""
-        del width
-        zero = unbounded(jnp.zeros(()), LEAST_EXPONENT, "exponent")
-        return eqx.tree_at(lambda b: b.raw_exponent, self, with_row(self.raw_exponent, zero))
-
-    def restrict(self, kept: tuple[int, ...]) -> MonomialBasis:
-        """The functions on some coordinates."""
-        where = jnp.asarray(kept)
-        return MonomialBasis(self.exponent[:, where], *([end[c] for c in kept] for end in self.ends))
+    def broad(self, width: float) -> tuple[Array]:
+        """The constant, exponent zero; a bounded domain needs no width."""
+        return (unbounded(jnp.zeros(()), LEAST_EXPONENT, "exponent"),)
 
     def rebuilt(self, theta: Array) -> tuple[MonomialBasis, Array]:
         """Functions with these exponents."""

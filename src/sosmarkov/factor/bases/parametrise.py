@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
 
 from sosmarkov.core import checks
 
@@ -30,8 +29,3 @@ def unbounded(value: Array, least: float, name: str) -> Array:
 @jax.jit
 def _inverse_softplus(excess: Array) -> Array:
     return excess + jnp.log(-jnp.expm1(-excess))
-
-
-def with_row(parameters: Float[Array, "n d"], value: Float[Array, ""] | float) -> Float[Array, "m d"]:
-    """One more row, this value in every coordinate: the parameters of a function added at the end."""
-    return jnp.concatenate([parameters, jnp.full((1, parameters.shape[1]), value)])

@@ -16,8 +16,8 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from sosmarkov.core.numerics import Quadrature, Signed
-from sosmarkov.factor.bases.base import Basis, Terms, Theta
+from sosmarkov.core.numerics import Quadrature, Signed, finite_top
+from sosmarkov.factor.bases.base import Basis, Expansion, Terms, Theta
 
 
 class ProductBasis(Basis):
@@ -81,10 +81,6 @@ class ProductBasis(Basis):
         """See `Basis.inside`."""
         return jnp.all((y >= self.lower) & (y <= self.upper), axis=-1)
 
-    def envelope(self) -> tuple[Basis, Terms]:
-        """See `Basis.envelope`."""
-        return self, self.terms(1)
-
     def select(self, terms: Terms, kept: tuple[int, ...]) -> Terms:
         """The factors of the terms that belong to the kept coordinates."""
         where = np.asarray(kept)
@@ -92,28 +88,24 @@ class ProductBasis(Basis):
         theta = jax.tree.map(lambda leaf: jnp.take(leaf, where, axis=axis), terms.theta)
         return Terms(theta, terms.log_scale)
 
-    def marginalise(
-        self,
-        left: Terms,
-        right: Terms,
-        weights: Float[Array, "p q"],
-        kept: tuple[int, ...],
-        lower: Array | None = None,
-        upper: Array | None = None,
-    ) -> tuple[Terms, Terms, Array]:
+    def marginalise(self, sum_: Expansion, kept: tuple[int, ...]) -> Expansion:
         """See `Basis.marginalise`: the dropped coordinates leave a number per pair of terms."""
+        left, right, weights = sum_.left, sum_.right, sum_.weights
         dropped = tuple(c for c in range(self.dim) if c not in kept)
         if dropped:
-            rest, where = self.restrict(dropped), np.asarray(dropped)
             unscaled = [Terms(self.select(t, dropped).theta, jnp.zeros_like(t.log_scale)) for t in (left, right)]
-            low, high = (None if end is None else end[where] for end in (lower, upper))
-            log_abs, sign = rest.log_overlap(*unscaled, lower=low, upper=high)
+            lower, upper = sum_.box_of(dropped)
+            log_abs, sign = self.restrict(dropped).log_overlap(*unscaled, lower=lower, upper=upper)
             # All may be smaller than doubles go, where terms were scaled up to make good for it.
-            top = jnp.max(log_abs)
-            top = lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0.0))
+            top = finite_top(log_abs)
             weights = weights * sign * jnp.exp(log_abs - top)
             right = Terms(right.theta, right.log_scale + top)
-        return self.select(left, kept), self.select(right, kept), weights
+        parts = self.select(left, kept), self.select(right, kept), weights
+        return Expansion(self.restrict(kept), *parts, *sum_.box_of(kept))
+
+    def restrict(self, kept: tuple[int, ...]) -> ProductBasis:
+        """The functions on some coordinates: one entry a coordinate leads to a function's factor there."""
+        return jax.tree.map(lambda leaf: leaf[:, np.asarray(kept)], self)
 
     def slice(self, fixed: tuple[int, ...], values: Float[Array, " f"]) -> tuple[Basis, Signed]:
         """See `Basis.slice`: the fixed coordinates leave a number per function."""
@@ -124,18 +116,11 @@ class ProductBasis(Basis):
         return basis, Signed(log_abs, jnp.broadcast_to(sign, log_abs.shape))
 
     def contract_powers(
-        self,
-        left: Terms,
-        right: Terms,
-        weights: Float[Array, "p q"],
-        powers: np.ndarray,
-        *,
-        observable: Quadrature | None = None,
-        lower: Array | None = None,
-        upper: Array | None = None,
+        self, sum_: Expansion, powers: np.ndarray, observable: Quadrature | None = None
     ) -> Float[Array, " k"]:
         """See `Basis.contract_powers`: tables of 1-D integrals, one a power and coordinate, multiplied."""
-        tables = [self._moments(left, right, p, observable, lower, upper) for p in range(int(powers.max()) + 1)]
+        left, right, weights = sum_.left, sum_.right, sum_.weights
+        tables = [self._moments(left, right, p, observable, **sum_.box) for p in range(int(powers.max()) + 1)]
         log_abs = jnp.stack([jnp.moveaxis(log, -1, 0) for log, _ in tables])
         signs = [jnp.broadcast_to(sign, log.shape) for log, sign in tables]
         sign = jnp.stack([jnp.moveaxis(table, -1, 0) for table in signs])
@@ -151,8 +136,8 @@ class ProductBasis(Basis):
         self, left: Terms, right: Terms, coordinate: int, observable: Quadrature | None = None
     ) -> Float[Array, "p q"]:
         """See `Basis.power_table`."""
-        log_abs, sign = self._moments(left, right, 0, observable, None, None)
-        first, first_sign = self._moments(left, right, 1, observable, None, None)
+        log_abs, sign = self._moments(left, right, 0, observable)
+        first, first_sign = self._moments(left, right, 1, observable)
         log_abs = log_abs.at[..., coordinate].set(first[..., coordinate])
         sign = jnp.broadcast_to(sign, log_abs.shape)
         sign = sign.at[..., coordinate].set(jnp.broadcast_to(first_sign, log_abs.shape)[..., coordinate])
@@ -165,8 +150,8 @@ class ProductBasis(Basis):
         right: Terms,
         power: int,
         observable: Quadrature | None,
-        lower: Array | None,
-        upper: Array | None,
+        lower: Array | None = None,
+        upper: Array | None = None,
     ) -> tuple[Array, Array]:
         """Tables of 1-D integrals of y^power, or of an observable's, shape (P, Q, d)."""
         if observable is not None and power > 0:

@@ -11,20 +11,3 @@ from sosmarkov.factor.couplings.linear import Linear, LinearKernel
 from sosmarkov.factor.couplings.paired import Paired, PairedKernel
 
 COUPLINGS: dict[str, type[Coupling]] = {coupling.name: coupling for coupling in (Kraus, Paired, Linear)}
-
-__all__ = [
-    "COUPLINGS",
-    "Bumps",
-    "Coupling",
-    "Driven",
-    "Features",
-    "Kernel",
-    "Kraus",
-    "KrausKernel",
-    "Linear",
-    "LinearKernel",
-    "Network",
-    "Paired",
-    "PairedKernel",
-    "Phases",
-]

@@ -36,7 +36,6 @@ class Kernel(eqx.Module):
     their propagation stay exact whatever the coupling is. Each kind states its own part; the mixture is written once.
     """
 
-    order: ClassVar[int]
     g: eqx.AbstractVar[Form]
     # What the last step of the normalisation still changed, relative to one.
     residual: eqx.AbstractVar[Float[Array, ""]]
@@ -51,10 +50,6 @@ class Kernel(eqx.Module):
         """`push` without the background."""
 
     @abstractmethod
-    def own_pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
-        """`pull` without the background."""
-
-    @abstractmethod
     def own_form_from(self, psi: Basis, phi: Signed) -> Form:
         """`form_from` without the background."""
 
@@ -63,6 +58,10 @@ class Kernel(eqx.Module):
         """`gains` without the background."""
 
     # --- what a kind may say of itself ------------------------------------------------------------
+
+    def own_pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
+        """`pull` without the background; the same map where that is its own adjoint."""
+        return self.own_push(M)
 
     def seen(self, N: Float[Array, "z z"], broad: Float[Array, ""]) -> Kernel:
         """The kernel of x' together with what is read there: N of `Operators`, and the background's density of it."""
@@ -114,7 +113,7 @@ class Kernel(eqx.Module):
     def log_value(self, phi: Signed, psi: Signed) -> Float[Array, ""]:
         """log f(x, x') from the bases at the two points."""
         own = self.own_log_value(phi, psi)
-        return self.background.log(own, lambda: self.g.log_value_of(phi) + self.order * psi.log_abs[-1])
+        return self.background.log(own, lambda: self.g.log_value_of(phi) + self.g.order * psi.log_abs[-1])
 
     def push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
         """The belief's next coefficients from P = int (phi phi^T) h, or int phi h."""

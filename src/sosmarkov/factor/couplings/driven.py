@@ -94,6 +94,9 @@ class Driven(eqx.Module):
 class Totals(eqx.Module):
     """sum_r K_jr M K_lr^T for all j and l, of which T(u) = sum_jl b_j b_l (.)_jl is made."""
 
+    # Every input's kernel has one of its own.
+    residual: ClassVar[None] = None
+
     values: Float[Array, "j j n n"]
 
     def kernel(self, some: KrausKernel, coupling: Driven, u: Float[Array, " e"]) -> KrausKernel:

@@ -103,7 +103,6 @@ class KrausKernel(Kernel):
         N: Of what is read of x', shape (z, z); None where nothing is.
     """
 
-    order: ClassVar[int] = 2
     g: SquaredForm
     K: Float[Array, "n m r"] | Float[Array, "j n m r"]
     residual: Float[Array, ""]

@@ -68,18 +68,13 @@ class Linear(Coupling):
         """b_i = a_i / (Omega^T a)_i with Omega = int phi psi^T."""
         weights = jnp.exp(self.log_weights)
         M = weights @ E
-        return LinearKernel(
-            g=LinearForm(phi, weights),
-            b=weights / M,
-            residual=jnp.zeros(()),
-            background=Background(self.background, M[-1]),
-        )
+        background = Background(self.background, M[-1])
+        return LinearKernel(g=LinearForm(phi, weights), b=weights / M, residual=jnp.zeros(()), background=background)
 
 
 class LinearKernel(Kernel):
     """A finite Markov chain over i: gate a_i phi_i(x) / g(x), emission g psi_i b_i / a_i."""
 
-    order: ClassVar[int] = 1
     g: LinearForm
     b: Float[Array, " n"]
     residual: Float[Array, ""]
@@ -91,12 +86,8 @@ class LinearKernel(Kernel):
         return jnp.log(self.b @ products.values) + products.log_scale
 
     def own_push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
-        """b o P."""
+        """b o P, its own adjoint."""
         return self.b * P
-
-    def own_pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
-        """b o M."""
-        return self.b * M
 
     def own_form_from(self, psi: Basis, phi: Signed) -> LinearForm:
         """b o phi / g."""

@@ -105,7 +105,6 @@ class Paired(Coupling):
 class PairedKernel(Kernel):
     """Q scaled to Perron eigenvalue one, with its eigenvector as g."""
 
-    order: ClassVar[int] = 2
     g: SquaredForm
     factor: Float[Array, "n n"]
     residual: Float[Array, ""]
@@ -123,12 +122,8 @@ class PairedKernel(Kernel):
         return jnp.log(jnp.sum((self.factor.T @ b.values) ** 2)) + 2.0 * b.log_scale
 
     def own_push(self, P: Float[Array, " p"]) -> Float[Array, " q"]:
-        """Q o P."""
+        """Q o P, its own adjoint."""
         return pack(self.Q * unpack(P, self.factor.shape[0]))
-
-    def own_pull(self, M: Float[Array, " q"]) -> Float[Array, " p"]:
-        """Q o M."""
-        return pack(self.Q * unpack(M, self.factor.shape[0]))
 
     def own_form_from(self, psi: Basis, phi: Signed) -> SquaredForm:
         """The factor diag(phi) L / sqrt(g)."""

@@ -20,10 +20,10 @@ from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.couplings import Coupling, Driven
 from sosmarkov.factor.driven import DrivenTransition
 from sosmarkov.factor.forms import Form, overlap_table
+from sosmarkov.factor.likelihood import Message
 from sosmarkov.factor.starts import BROAD
 from sosmarkov.factor.step import FactorTransition
 from sosmarkov.factor.transition import Transition
-from sosmarkov.inference.recursion import run
 
 
 class Parameters(NamedTuple):
@@ -141,9 +141,13 @@ def _coefficients(
     """C_1, ..., C_steps of the belief, or of each trajectory's own under its inputs."""
     message = dynamics.enter(ProductBelief(g=dynamics.g, h=start, transform=dynamics.transform))
 
+    # The first step is one of the loop's: taken before it, a second copy of it and of its gradient would be compiled.
+    def advance(message: Message, u: Array | None) -> tuple[Message, Array]:
+        C = dynamics.push(message, u)
+        return dynamics.message(C), C
+
     def path(u: Array | None) -> Array:
-        first = dynamics.push(message, None if u is None else u[0])
-        return run(dynamics, first, steps, None if u is None else u[1:])
+        return lax.scan(advance, message, u, length=steps)[1]
 
     return path(None) if inputs is None else jax.vmap(path)(inputs)
 
