@@ -17,8 +17,7 @@ from sosmarkov.learning.choose import choose, refuse_streamed, refuse_without
 from sosmarkov.learning.factor.barrier import Barrier
 from sosmarkov.learning.factor.plain import Plain
 from sosmarkov.learning.options import Model, Options, Training, names, takes
-from sosmarkov.learning.phases import Phases, plan_of
-from sosmarkov.learning.run import run
+from sosmarkov.learning.phases import Phases, plan_of, run
 from sosmarkov.learning.sensing import Make, sense, sense_alone
 from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess

@@ -1,20 +1,28 @@
-"""Phases of training one after the other, with one bar, one checkpoint and one way to stop them all."""
+"""The one run of training: phases one after the other, with one bar, one checkpoint and one way to stop them all."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
-from sosmarkov.data.history import PhaseHistory
-from sosmarkov.learning.loop import Keeper, Plan, train
+from sosmarkov.data.history import History, PhaseHistory, Scores
+from sosmarkov.learning.loop import Keeper, Plan, stack, train, unstack
 from sosmarkov.learning.options import Descent
 from sosmarkov.learning.progress import Progress
+from sosmarkov.learning.task import Found, Phase, Task
+
+T = TypeVar("T")
 
 
 class Interruption:
@@ -82,22 +90,44 @@ class Phases:
         """Whether someone asked to stop."""
         return self._interruption.asked
 
-    def run(
-        self, name: str, parameters: Any, loss: Callable[..., Any], training: Any, held_out: Any, **changes: Any
-    ) -> Any:
-        """The parameters after one phase; `changes` replace fields of its `Plan`."""
+    def run(self, phase: Phase, parameters: Any) -> Any:
+        """All parameters after one phase."""
+        trained = phase.enter(parameters)
         if self.interrupted:
-            self._note_interruption(name)
-            return parameters
-        parameters, history = train(
-            parameters, loss, training, held_out, self.plan._replace(name=name, **changes),
-            progress=self._bar, keeper=self._keeper, stop=lambda: self.interrupted,
-        )  # fmt: skip
-        self.done.append(history)
-        return parameters
+            self._note_interruption(phase.name)
+        else:
+            plan = self.plan._replace(name=phase.name, **phase.plan)
+            trained, history = train(
+                trained, phase.loss, phase.training, phase.held_out, plan,
+                progress=self._bar, keeper=self._keeper, stop=lambda: self.interrupted,
+            )  # fmt: skip
+            self.done.append(history)
+        return phase.leave(parameters, trained)
 
     def _note_interruption(self, name: str) -> None:
         """Asked to stop as a phase ended by itself, or before the first: the history says so all the same."""
         unknown = np.full(self.members, np.nan)
         last = self.done.pop() if self.done else PhaseHistory.begun(name, unknown, "")
         self.done.append(dataclasses.replace(last, stopped="interrupted"))
+
+
+def run(task: Task[Found], phases: Phases) -> list[Found]:
+    """Start, phases in turn, scores, and what a task finds, one for each member."""
+    seeds = range(phases.plan.seed, phases.plan.seed + phases.members)
+    parameters = stack(in_parallel(task.start, seeds))
+    scores: dict[str, float] = {}
+    for phase in task.phases():
+        if phase.scored:
+            scores |= {f"{name}_before": score for name, score in task.scores(parameters).items()}
+        parameters = phases.run(phase, parameters)
+    found = dataclasses.replace(Scores(), **scores, **task.scores(parameters))
+    history = History(tuple(phases.done), task.chosen, found)
+    return [task.realise(member, history) for member in unstack(parameters, phases.members)]
+
+
+def in_parallel(make: Callable[[int], T], seeds: Sequence[int]) -> list[T]:
+    """What `make` gives for each seed, in threads: mixtures are too small for more than one core each."""
+    with warnings.catch_warnings(), threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
+        # A start need not be a converged fit.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return list(pool.map(make, seeds))

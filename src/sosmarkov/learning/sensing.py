@@ -14,9 +14,9 @@ from sosmarkov.core import checks
 from sosmarkov.data.dataset import Dataset, from_trajectories, scaled, scaled_readings
 from sosmarkov.data.given import as_readings
 from sosmarkov.learning.choose import Settings
-from sosmarkov.learning.factor.augment import linear_parts
 from sosmarkov.learning.factor.latent import Known, draw_states
 from sosmarkov.learning.factor.readings import WORTH, Latent, Read, Sensing, gain_of_a_mixture
+from sosmarkov.learning.factor.rolled import linear_parts
 from sosmarkov.learning.factor.sensed import Joint
 from sosmarkov.learning.options import Options
 from sosmarkov.learning.phases import Phases

@@ -17,8 +17,7 @@ from sosmarkov.core.checks import ArrayLike
 from sosmarkov.data.history import History
 from sosmarkov.learning.loop import evaluate
 from sosmarkov.learning.options import Capacity, Descent, Watched, about, natural, takes
-from sosmarkov.learning.phases import Phases, plan_of
-from sosmarkov.learning.run import run
+from sosmarkov.learning.phases import Phases, plan_of, run
 from sosmarkov.learning.task import Phase, Task
 from sosmarkov.networks.model import normalise, require_fitting
 from sosmarkov.networks.network import BayesianNetwork

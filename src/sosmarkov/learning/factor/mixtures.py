@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
-
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
-from threadpoolctl import threadpool_limits
 
 from sosmarkov.factor.starts import Mixture
 
-T = TypeVar("T")
 # Points that a mixture is fitted to: as many as these, and as many for each component.
 _POINTS, _POINTS_EACH = 6_000, 20
 _MANY = 100
-
-
-def in_parallel(make: Callable[[int], T], seeds: Sequence[int]) -> list[T]:
-    """What `make` gives for each seed, in threads: mixtures are too small for more than one core each."""
-    with warnings.catch_warnings(), threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
-        # A start need not be a converged fit.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return list(pool.map(make, seeds))
 
 
 def fit_mixture(y: np.ndarray, size: int, full: bool, seed: int) -> Mixture:

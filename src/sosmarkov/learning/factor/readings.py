@@ -25,8 +25,7 @@ from sosmarkov.factor.readings import KnownReader
 from sosmarkov.factor.step import FactorTransition
 from sosmarkov.inference.recursion import passes
 from sosmarkov.learning.choose import Settings
-from sosmarkov.learning.factor.augment import augmented
-from sosmarkov.learning.factor.mixtures import Mixture, fit_mixture, in_parallel
+from sosmarkov.learning.factor.mixtures import Mixture, fit_mixture
 from sosmarkov.learning.factor.objectives import (
     Parameters,
     log_form,
@@ -36,8 +35,9 @@ from sosmarkov.learning.factor.objectives import (
     weighted_mean,
 )
 from sosmarkov.learning.factor.plain import initial_phase, realised, start_parameters
+from sosmarkov.learning.factor.rolled import augmented
 from sosmarkov.learning.loop import evaluate
-from sosmarkov.learning.phases import Phases
+from sosmarkov.learning.phases import Phases, in_parallel
 from sosmarkov.learning.task import Phase, Task
 from sosmarkov.process.process import MarkovProcess
 from sosmarkov.sensors import LinearSensor, Sensor
