@@ -33,25 +33,25 @@ def _parts(thing: Any) -> Iterator[bytes]:
     """A value as bytes, each piece behind its kind and length: objects by class and fields, functions by their code."""
     kind = type(thing)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(thing, (np.ndarray, np.generic, jax.Array)):
-        array = np.asarray(thing)
-        pieces: Any = (str(array.shape), array.dtype.str, np.ascontiguousarray(array).tobytes())
-        name = "array"
-    elif dataclasses.is_dataclass(thing):
-        pieces = [(each.name, getattr(thing, each.name, None)) for each in dataclasses.fields(thing)]
-    elif isinstance(thing, dict):
-        pieces = list(thing.items())
-    elif isinstance(thing, types.CodeType):
-        pieces = (thing.co_code, thing.co_names, thing.co_consts)
-    elif isinstance(thing, types.FunctionType):
-        closed = [cell.cell_contents for cell in thing.__closure__ or ()]
-        pieces = (thing.__module__, thing.__qualname__, thing.__code__, thing.__defaults__, closed)
-    elif isinstance(thing, (list, tuple)):
-        pieces = thing
-    else:
-        plain = thing if isinstance(thing, bytes) else repr(thing).encode()
-        yield f"{name} {len(plain)} ".encode() + plain
-        return
+    match thing:
+        case np.ndarray() | np.generic() | jax.Array():
+            name, array = "array", np.asarray(thing)
+            pieces: Any = (str(array.shape), array.dtype.str, np.ascontiguousarray(array).tobytes())
+        case _ if dataclasses.is_dataclass(thing):
+            pieces = [(each.name, getattr(thing, each.name, None)) for each in dataclasses.fields(thing)]
+        case dict():
+            pieces = list(thing.items())
+        case types.CodeType():
+            pieces = (thing.co_code, thing.co_names, thing.co_consts)
+        case types.FunctionType():
+            closed = [cell.cell_contents for cell in thing.__closure__ or ()]
+            pieces = (thing.__module__, thing.__qualname__, thing.__code__, thing.__defaults__, closed)
+        case list() | tuple():
+            pieces = thing
+        case _:
+            plain = thing if isinstance(thing, bytes) else repr(thing).encode()
+            yield f"{name} {len(plain)} ".encode() + plain
+            return
     yield f"{name} {len(pieces)} ".encode()
     for piece in pieces:
         yield from _parts(piece)

@@ -10,7 +10,7 @@ from sosmarkov.core import checks
 from sosmarkov.data.dataset import Dataset
 from sosmarkov.factor.couplings import COUPLINGS, Bumps, Features, Network, Phases
 from sosmarkov.factor.couplings.features import OVERLAP
-from sosmarkov.learning.options import Options
+from sosmarkov.learning.options import Options, made
 
 KINDS = ("bumps", "network")
 _HIDDEN = 16
@@ -39,21 +39,19 @@ def choose_features(given: Options, data: Dataset) -> str | Features | None:
         if given.surrogate:
             raise ValueError("Expected surrogate None or False with a period: there is none for times, got True.")
         return None
-    if isinstance(given.features, Features):
-        if given.features.dim != data.pairs.u.shape[1]:
-            raise ValueError(
-                f"Expected features of {data.pairs.u.shape[1]} inputs, like the data, got {given.features.dim}."
-            )
-        return given.features
-    return checks.one_of(given.features or "bumps", KINDS, "features (or an object)")
+    own, dim = made(given.features, Features), data.pairs.u.shape[1]
+    if own is not None and own.dim != dim:
+        raise ValueError(f"Expected features of {dim} inputs, like the data, got {own.dim}.")
+    return own or checks.one_of(given.features or "bumps", KINDS, "features (or an object)")
 
 
 def make_features(asked: str | Features | None, period: int | None, u: np.ndarray, seed: int) -> Features:
     """Features for inputs of shape (N, e), where these lie; phases where the inputs are times of a period."""
     if period is not None:
         return Phases(period, _phase_kernels(period, len(u)))
-    if isinstance(asked, Features):
-        return asked
+    own = made(asked, Features)
+    if own is not None:
+        return own
     spread = np.std(u, axis=0)
     if np.any(spread == 0):
         raise ValueError("Expected inputs that vary, got a constant one. Leave it out.")

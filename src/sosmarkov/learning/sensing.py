@@ -13,8 +13,9 @@ from sosmarkov.contracts.reader import placed
 from sosmarkov.core import checks
 from sosmarkov.data.dataset import Dataset, from_trajectories, scaled, scaled_readings
 from sosmarkov.data.given import as_readings
+from sosmarkov.factor.likelihood import LinearReading
 from sosmarkov.learning.choose import Settings
-from sosmarkov.learning.factor.latent import Known, draw_states
+from sosmarkov.learning.factor.latent import draw_states
 from sosmarkov.learning.factor.readings import WORTH, Latent, Read, Sensing, gain_of_a_mixture
 from sosmarkov.learning.factor.rolled import linear_parts
 from sosmarkov.learning.factor.sensed import Joint
@@ -104,7 +105,7 @@ def sense_alone(given: Options) -> tuple[Options, Dataset, Make]:
     return given, data, partial(Latent, Sensing(known, found, scale, scale_o, chosen))
 
 
-def _linear(sensor: Sensor, dim: int, readings: np.ndarray) -> Known:
+def _linear(sensor: Sensor, dim: int, readings: np.ndarray) -> LinearReading:
     """A known sensor as the start needs it."""
     sensor.check(readings)
     parts = linear_parts(sensor, dim, Identity(dim))
@@ -113,8 +114,7 @@ def _linear(sensor: Sensor, dim: int, readings: np.ndarray) -> Known:
             "Expected a Gaussian sensor of linear functions of the state with observations alone, got"
             f" {type(sensor).__name__}. Use GaussianSensor or LinearSensor."
         )
-    read = parts[0][1]
-    return Known(*(np.asarray(part) for part in (read.H, read.offset, read.std**2)))
+    return parts[0][1]
 
 
 def _asked_kind(given: Options, driven: bool) -> str | None:

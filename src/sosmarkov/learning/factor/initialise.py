@@ -11,19 +11,21 @@ from sosmarkov.factor.bases.family import SPACES
 from sosmarkov.factor.couplings import COUPLINGS, Coupling, Driven, Features
 from sosmarkov.factor.starts import START_OF_ORDER, Wanted
 from sosmarkov.learning.factor.mixtures import fit_halves, fit_mixture
+from sosmarkov.learning.options import made
 
 
 def model_space(basis: str | Basis) -> str:
     """The kind of transform a family of functions, or a basis, needs; see `Family.space`."""
-    if not isinstance(basis, Basis):
+    own = made(basis, Basis)
+    if own is None:
         return FAMILIES[one_of(basis, FAMILIES, "basis")].space
-    if np.all(np.isinf(basis.lower)) and np.all(np.isinf(basis.upper)):
+    if np.all(np.isinf(own.lower)) and np.all(np.isinf(own.upper)):
         return "standardize"
-    if np.all(basis.lower == 0) and np.all(basis.upper == 1):
+    if np.all(own.lower == 0) and np.all(own.upper == 1):
         return "gaussian_cdf"
     raise ValueError(
         f"Expected a transform with a basis that lives neither on {' nor on '.join(SPACES.values())}, got none for one"
-        f" from {basis.lower} to {basis.upper}. Give a transform to there."
+        f" from {own.lower} to {own.upper}. Give a transform to there."
     )
 
 
@@ -32,7 +34,7 @@ def wanted_start(
 ) -> Wanted:
     """A start of this kind, or a ValueError where the coupling cannot join such functions."""
     asked = COUPLINGS[one_of(coupling, COUPLINGS, "coupling")]
-    given = basis if isinstance(basis, Basis) else None
+    given = made(basis, Basis)
     family = FAMILIES[one_of(basis, FAMILIES, "basis")] if given is None else None
     functions = given if family is None else family.basis
     if asked.nonnegative and functions is not None and not functions.nonnegative:

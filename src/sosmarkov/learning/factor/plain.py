@@ -33,6 +33,7 @@ from sosmarkov.learning.factor.objectives import (
 from sosmarkov.learning.factor.rolled import rolled
 from sosmarkov.learning.inputs import make_features
 from sosmarkov.learning.loop import evaluate
+from sosmarkov.learning.options import made
 from sosmarkov.learning.phases import Phases
 from sosmarkov.learning.task import Phase, Task
 from sosmarkov.process.process import MarkovProcess
@@ -198,9 +199,10 @@ _realise = eqx.filter_jit(realise)
 
 
 def _make_transform(settings: Settings, training: Dataset) -> Transform:
-    asked = settings.transform if settings.transform is not None else model_space(settings.basis)
-    if isinstance(asked, Transform):
-        return asked
+    own = made(settings.transform, Transform)
+    if own is not None:
+        return own
+    asked = settings.transform or model_space(settings.basis)
     if asked == "whiten":
         return Affine.whiten(training.states)
     scale = robust_standardize(training.states)
