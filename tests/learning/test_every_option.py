@@ -141,7 +141,6 @@ def reached(monkeypatch):
     class Kept:
         def __init__(self, path, identity, resume):
             written.append((path, resume))
-            self.keeper = None
 
     class Shown(phases.Progress):
         def __init__(self, wanted):

@@ -23,7 +23,6 @@ from sosmarkov.learning.factor.initialise import start_transition, wanted_start
 from sosmarkov.learning.factor.objectives import (
     Parameters,
     Start,
-    belief_loss,
     initial_loss,
     realise,
     transition_loss,
@@ -99,7 +98,7 @@ class Case:
 
 
 def _value(parameters, batch):
-    return belief_loss(parameters, batch, weight=0.5), None
+    return BeliefLoss(0.5)(parameters, batch), None
 
 
 _value_and_gradient = eqx.filter_value_and_grad(lambda parameters, batch: _value(parameters, batch)[0])

@@ -15,7 +15,7 @@ import numpy as np
 
 from sosmarkov.core.files import load_arrays, save_arrays
 from sosmarkov.data.history import PhaseHistory
-from sosmarkov.learning.loop import Keeper, State
+from sosmarkov.learning.loop import State
 
 _FORMAT = 2
 _CURVES = ("steps", "training", "held_out", "best_step")
@@ -58,7 +58,7 @@ def _parts(thing: Any) -> Iterator[bytes]:
 
 
 class Checkpoint:
-    """One file with the state of every phase so far.
+    """A `Keeper`: one file with the state of every phase so far.
 
     Args:
         path: Where to write.
@@ -85,12 +85,8 @@ class Checkpoint:
             )
         self._arrays, self._header = arrays, header
 
-    @property
-    def keeper(self) -> Keeper:
-        """For the training loop."""
-        return Keeper(self._load, self._save)
-
-    def _load(self, name: str, like: State) -> tuple[State, PhaseHistory] | None:
+    def load(self, name: str, like: State) -> tuple[State, PhaseHistory] | None:
+        """State and history so far of a phase, if any; `like` is a state of the right structure."""
         phase = self._header["phases"].get(name)
         if phase is None:
             return None
@@ -103,7 +99,8 @@ class Checkpoint:
         )
         return jax.tree.unflatten(structure, stored), history
 
-    def _save(self, name: str, state: State, history: PhaseHistory, over: bool) -> None:
+    def save(self, name: str, state: State, history: PhaseHistory, over: bool) -> None:
+        """Write the file anew, from the first process alone."""
         if jax.process_index() != 0:
             return
         for i, leaf in enumerate(jax.tree.leaves(state)):

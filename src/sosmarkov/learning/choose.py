@@ -11,11 +11,11 @@ import numpy as np
 from sosmarkov.core import checks
 from sosmarkov.data.dataset import Dataset
 from sosmarkov.factor.bases import FAMILIES, Basis
-from sosmarkov.factor.couplings import COUPLINGS
-from sosmarkov.learning.inputs import choose_features
+from sosmarkov.factor.couplings import COUPLINGS, Features
 from sosmarkov.learning.options import Model, Options, Training, made, names
 
 OBJECTIVES = ("transitions", "beliefs", "barrier")
+FEATURES = ("bumps", "network")
 # Trajectories longer than this are learned by their transitions, and by their beliefs up to here.
 _LONGEST = 50
 # Up to so many coordinates a laptop trains a process in a minute or two.
@@ -87,7 +87,7 @@ def choose(given: Options, data: Dataset) -> Settings:
             "steps": given.steps or (2000 if data.dim <= _FEW else 4000),
             # The paper's training has no background, and a basis someone made is left as it is.
             "background": 0.0 if bare else given.background,
-            "features": choose_features(given, data),
+            "features": _features(given, data),
         }
     )
 
@@ -178,3 +178,27 @@ def _objective(objective: str | float | None) -> tuple[str, float]:
             raise ValueError(f"Expected a finite weight >= 0 as objective, got {objective}.")
         return "beliefs", float(objective)
     return checks.one_of(objective, OBJECTIVES, "objective (or a weight >= 0)"), 0.0
+
+
+def _features(given: Options, data: Dataset) -> str | Features | None:
+    """A kind, or the features themselves, checked; None without inputs, and with a period."""
+    if given.period is not None:
+        if data.pairs.u is None:
+            raise ValueError("Expected times as inputs with a period and pairs, or trajectories, got none.")
+        if given.features is not None:
+            raise ValueError("Expected features or a period, got both. Give the phase as one of the inputs instead.")
+        if data.pairs.u.shape[1] != 1 or np.any(data.pairs.u != np.round(data.pairs.u)):
+            raise ValueError("Expected times as inputs of a process with a period, one whole number each, got others.")
+    if data.pairs.u is None:
+        return None
+    if not COUPLINGS[given.coupling].takes_inputs:
+        able = "' or '".join(one.name for one in COUPLINGS.values() if one.takes_inputs)
+        raise ValueError(f"Expected coupling '{able}' with inputs or a period, got {given.coupling!r}.")
+    if given.period is not None:
+        if given.surrogate:
+            raise ValueError("Expected surrogate None or False with a period: there is none for times, got True.")
+        return None
+    own, dim = made(given.features, Features), data.pairs.u.shape[1]
+    if own is not None and own.dim != dim:
+        raise ValueError(f"Expected features of {dim} inputs, like the data, got {own.dim}.")
+    return own or checks.one_of(given.features or "bumps", FEATURES, "features (or an object)")

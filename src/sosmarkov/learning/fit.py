@@ -17,7 +17,7 @@ from sosmarkov.learning.choose import choose, refuse_streamed, refuse_without
 from sosmarkov.learning.factor.barrier import Barrier
 from sosmarkov.learning.factor.plain import Plain
 from sosmarkov.learning.options import Model, Options, Training, names, takes
-from sosmarkov.learning.phases import Phases, plan_of, run
+from sosmarkov.learning.phases import plan_of, run
 from sosmarkov.learning.sensing import Make, sense, sense_alone
 from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess
@@ -118,10 +118,10 @@ def fit(given: Options) -> MarkovProcess | Ensemble:  # noqa: D417 - the fields 
     require_enough(data, 2 * settings.size)
     path = given.checkpoint or given.resume
     identity = fingerprint(data, given.observations, list(given.picked(*names(Model, Training)).values()))
-    keeper = Checkpoint(path, identity, given.resume).keeper if path else None
+    keeper = Checkpoint(path, identity, given.resume) if path else None
     plan = plan_of(settings, settings.phase_steps)
-    with Phases(plan, settings.members, progress=given.progress, keeper=keeper) as phases:
-        found = [process.with_columns(columns) for process in run(make(settings, phases), phases)]
+    found = run(partial(make, settings), plan, settings.members, progress=given.progress, keeper=keeper)
+    found = [process.with_columns(columns) for process in found]
     return found[0] if len(found) == 1 else Ensemble(found, history=found[0].history)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -72,16 +72,14 @@ class State(NamedTuple):
     best_step: Array
 
 
-class Keeper(NamedTuple):
-    """Where a phase leaves its state after every chunk, and where it finds one to go on from.
+class Keeper(Protocol):
+    """Where a phase leaves its state after every chunk, and where it finds one to go on from."""
 
-    Attributes:
-        load: Of the phase's name and a state of the right structure, to (state, history so far) or None.
-        save: Of the phase's name, state, history and whether the phase is over.
-    """
+    def load(self, name: str, like: State) -> tuple[State, PhaseHistory] | None:
+        """State and history so far of a phase, if any; `like` is a state of the right structure."""
 
-    load: Callable[[str, State], tuple[State, PhaseHistory] | None]
-    save: Callable[[str, State, PhaseHistory, bool], None]
+    def save(self, name: str, state: State, history: PhaseHistory, over: bool) -> None:
+        """Keep both, and whether the phase is over."""
 
 
 def train(

@@ -20,8 +20,7 @@ from sosmarkov.learning.factor.readings import WORTH, Latent, Read, Sensing, gai
 from sosmarkov.learning.factor.rolled import linear_parts
 from sosmarkov.learning.factor.sensed import Joint
 from sosmarkov.learning.options import Options
-from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.task import Task
+from sosmarkov.learning.phases import Task, Trainer
 from sosmarkov.process.process import MarkovProcess
 from sosmarkov.sensors import Sensor
 from sosmarkov.spaces.transforms import Identity
@@ -31,7 +30,7 @@ KINDS = ("linear", "joint")
 _JOINT_RANK = 3
 
 
-Make = Callable[[Settings, Phases], Task[MarkovProcess]]
+Make = Callable[[Settings, Trainer], Task[MarkovProcess]]
 
 
 def sense(given: Options, data: Dataset) -> tuple[Options, Dataset, Make]:

@@ -40,7 +40,7 @@ from sosmarkov.factor.couplings import Paired
 from sosmarkov.learning.factor.objectives import Parameters, present_or, weighted_mean
 from sosmarkov.learning.factor.plain import Plain
 from sosmarkov.learning.loop import TrainingError, stack, unstack
-from sosmarkov.learning.task import Phase
+from sosmarkov.learning.phases import Phase
 
 # The paper's figures, but for the lower bound.
 BOUNDS = (1.0 + LEAST_EXPONENT, 400.0)

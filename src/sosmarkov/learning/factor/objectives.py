@@ -135,19 +135,6 @@ def log_form(g: Form, C: Float[Array, " q"], f: Signed) -> Float[Array, ""]:
     return jnp.log(g.values(C, values[None])[0]) + g.order * log_scale
 
 
-def _coefficients(
-    dynamics: FactorTransition, start: Form, steps: int, inputs: Float[Array, "b k e"] | None
-) -> Float[Array, "k q"] | Float[Array, "b k q"]:
-    """C_1, ..., C_steps of the belief, or of each trajectory's own under its inputs."""
-    message = dynamics.enter(ProductBelief(g=dynamics.g, h=start, transform=dynamics.transform))
-
-    def path(u: Array | None) -> Array:
-        first = dynamics.push(message, None if u is None else u[0])
-        return run(dynamics, first, steps, None if u is None else u[1:])
-
-    return path(None) if inputs is None else jax.vmap(path)(inputs)
-
-
 def belief_log_probs(
     transition: FactorTransition,
     start: Form,
@@ -160,7 +147,14 @@ def belief_log_probs(
     states = jnp.swapaxes(present_or(trajectories, present, psi), 0, 1)
     at_start = _log_product(g, start, states[0])
 
-    coefficients = _coefficients(transition, start, states.shape[0] - 1, inputs)
+    message = transition.enter(ProductBelief(g=g, h=start, transform=transition.transform))
+
+    def path(u: Array | None) -> Array:
+        first = transition.push(message, None if u is None else u[0])
+        return run(transition, first, len(states) - 1, None if u is None else u[1:])
+
+    # Of the belief, or of each trajectory's own under its inputs.
+    coefficients = path(None) if inputs is None else jax.vmap(path)(inputs)
 
     def features(y: Array) -> tuple[Array, Array, Array, Array]:
         inside = psi.inside(y)
@@ -180,24 +174,29 @@ def belief_log_probs(
     return jnp.swapaxes(jnp.concatenate([at_start[None], later]), 0, 1)
 
 
-def belief_loss(parameters: Parameters, batch: tuple[Array, ...], weight: float) -> Float[Array, ""]:
+class BeliefLoss(NamedTuple):
     """-log p_k(y_k), weighted mean over trajectories and k, plus `weight` times a transition loss along them.
 
-    Args:
-        parameters: What is trained.
-        batch: Trajectories of shape (B, T, d), the weight of each of their states, (B, T), zero where missing, and
-            the inputs of their steps, (B, T - 1, e), where there are any.
+    Equal by value, so that it is compiled once.
+
+    Attributes:
         weight: Of the transition loss, taken on one pair a trajectory, weighted by the product of its states'.
     """
-    trajectories, present, *rest = batch
-    inputs = rest[0] if rest else None
-    transition, start = realise(parameters)
-    loss = weighted_mean(-belief_log_probs(transition, start, trajectories, present, inputs), present)
-    count, length, _ = trajectories.shape
-    if weight == 0 or length < 2:
-        return loss
-    # One transition a trajectory, at a step that differs from one to the next: the cost of a batch of pairs.
-    row, k = jnp.arange(count), jnp.arange(count) % (length - 1)
-    both = present[row, k] * present[row, k + 1]
-    u = None if inputs is None else inputs[row, k]
-    return loss + weight * _transition_loss(transition, trajectories[row, k], trajectories[row, k + 1], both, u)
+
+    weight: float
+
+    def __call__(self, parameters: Parameters, batch: tuple[Array, ...]) -> Float[Array, ""]:
+        """Of trajectories (B, T, d), the weights of their states (B, T), zero where missing, and any inputs."""
+        trajectories, present, *rest = batch
+        inputs = rest[0] if rest else None
+        transition, start = realise(parameters)
+        loss = weighted_mean(-belief_log_probs(transition, start, trajectories, present, inputs), present)
+        count, length, _ = trajectories.shape
+        if self.weight == 0 or length < 2:
+            return loss
+        # One transition a trajectory, at a step that differs from one to the next: the cost of a batch of pairs.
+        row, k = jnp.arange(count), jnp.arange(count) % (length - 1)
+        both = present[row, k] * present[row, k + 1]
+        u = None if inputs is None else inputs[row, k]
+        pairs = trajectories[row, k], trajectories[row, k + 1], both, u
+        return loss + self.weight * _transition_loss(transition, *pairs)

@@ -24,10 +24,11 @@ from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.forms import Form
 from sosmarkov.factor.likelihood import LinearReading
 from sosmarkov.factor.readings import KnownReader
+from sosmarkov.factor.starts import Mixture
 from sosmarkov.factor.step import FactorTransition
 from sosmarkov.inference.recursion import passes
 from sosmarkov.learning.choose import Settings
-from sosmarkov.learning.factor.mixtures import Mixture, fit_mixture
+from sosmarkov.learning.factor.initialise import fit_mixture, start_parameters
 from sosmarkov.learning.factor.objectives import (
     Parameters,
     log_form,
@@ -36,11 +37,10 @@ from sosmarkov.learning.factor.objectives import (
     transition_loss,
     weighted_mean,
 )
-from sosmarkov.learning.factor.plain import initial_phase, realised, start_parameters
-from sosmarkov.learning.factor.rolled import augmented
+from sosmarkov.learning.factor.plain import initial_phase, realised
+from sosmarkov.learning.factor.rolled import augmented, told
 from sosmarkov.learning.loop import evaluate
-from sosmarkov.learning.phases import Phases, in_parallel
-from sosmarkov.learning.task import Phase, Task
+from sosmarkov.learning.phases import Phase, Task, Trainer, in_parallel
 from sosmarkov.process.process import MarkovProcess
 from sosmarkov.sensors import LinearSensor, Sensor
 from sosmarkov.spaces.transforms import Identity, Standardize, Transform
@@ -204,17 +204,17 @@ class Sensed(Task[MarkovProcess]):
     Args:
         sensed: States and readings in model space, and the sensor.
         settings: What steers training.
-        phases: Runs other training that this takes.
+        trainer: Runs other training that this takes.
     """
 
     loss: Callable[..., Any]
     # Of the last phase and its score, and whether states count beside the readings.
-    last, told, scored = "filter", "filtered", True
+    last, score, scored = "filter", "filtered", True
     # A step of it costs what several do before: half as many. Whether it is told what it brings.
     shorter, compared = 2, True
 
-    def __init__(self, sensed: Sensing, settings: Settings, phases: Phases):
-        del phases
+    def __init__(self, sensed: Sensing, settings: Settings, trainer: Trainer):
+        del trainer
         self.settings, self.sensed = settings, sensed
         self.chosen = settings.chosen | sensed.chosen
         self.training, self.held_out = sensed.data.split(settings.validation, settings.seed)
@@ -236,16 +236,21 @@ class Sensed(Task[MarkovProcess]):
         loss = evaluate(self.loss, parameters, self.held_out.paths.batch())
         shift = np.sum(np.log(np.asarray(self.sensed.scale_o.std)))
         shift += np.sum(np.log(np.asarray(self.sensed.scale.std))) if self.scored else 0
-        return {self.told: float(-np.mean(loss) - shift)}
+        return {self.score: float(-np.mean(loss) - shift)}
 
 
 class Read(Sensed):
     """A process with a sensor that is known (whose readings are as given), or linear and learned."""
 
-    def __init__(self, sensed: Sensing, settings: Settings, phases: Phases):
-        super().__init__(sensed, settings, phases)
+    def __init__(self, sensed: Sensing, settings: Settings, trainer: Trainer):
+        super().__init__(sensed, settings, trainer)
         self._sensor, self._transform = self._begun(self.training)
-        self.training = self._material(self.training, phases)
+        found = None
+        # Nothing is rolled from states that nobody saw.
+        if settings.may_roll and self.scored:
+            found = augmented(trainer, self.training, self.held_out, self._sensor, self._transform, settings)
+        self.chosen |= told(found)
+        self.training = self.training if found is None else found.training
         self.loss = FilterLoss(sensed.sensor is None, self.scored)
 
     def start(self, seed: int) -> ReadParameters:
@@ -268,17 +273,6 @@ class Read(Sensed):
         sensor = sensed.sensor or in_data_space(parameters.sensor, sensed.scale, sensed.scale_o)
         return MarkovProcess(transition, start, sensor=sensor, history=history)
 
-    def _material(self, training: Dataset, phases: Phases) -> Dataset:
-        """What to train on: the given data, or a surrogate's trajectories with readings drawn by the sensor."""
-        found = None
-        if self.settings.may_roll:
-            found = augmented(phases, training, self.held_out, self._sensor, self._transform, self.settings)
-        self.chosen["surrogate"] = found is not None
-        if found is None:
-            return training
-        self.chosen["surrogate_gain"] = round(found[1], 4)
-        return found[0]
-
     def _begun(self, training: Dataset) -> tuple[Sensor, Transform]:
         """The sensor training begins with, and the map from its states to model space."""
         if self.sensed.sensor is not None:
@@ -295,14 +289,9 @@ class Read(Sensed):
 
 
 class Latent(Read):
-    """A process and its sensor from readings alone: the states are a start, and nothing is rolled from them."""
+    """A process and its sensor from readings alone: the states are a start."""
 
-    last, told, scored = "evidence", "evidence", False
-
-    def _material(self, training: Dataset, phases: Phases) -> Dataset:
-        del phases
-        self.chosen["surrogate"] = False
-        return training
+    last, score, scored = "evidence", "evidence", False
 
 
 def in_data_space(sensor: Any, scale: Standardize, scale_o: Standardize) -> LinearSensor:

@@ -22,8 +22,7 @@ from sosmarkov.factor.forms import Form, SquaredForm
 from sosmarkov.factor.starts import kraus_parts
 from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.recursion import passes
-from sosmarkov.learning.factor.initialise import start_initial, wanted_start
-from sosmarkov.learning.factor.mixtures import fit_mixture
+from sosmarkov.learning.factor.initialise import ROWS, STARTS, fit_mixture, start_initial, wanted_start
 from sosmarkov.learning.factor.objectives import (
     BROAD,
     Parameters,
@@ -32,9 +31,8 @@ from sosmarkov.learning.factor.objectives import (
     realise_transition,
     weighted_mean,
 )
-from sosmarkov.learning.factor.plain import ROWS, STARTS
 from sosmarkov.learning.factor.readings import Sensed
-from sosmarkov.learning.task import Phase
+from sosmarkov.learning.phases import Phase
 from sosmarkov.process.process import MarkovProcess
 from sosmarkov.sensors.joint import LearnedSensor
 
