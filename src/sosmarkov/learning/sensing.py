@@ -26,6 +26,8 @@ from sosmarkov.sensors import Sensor
 from sosmarkov.spaces.transforms import Identity
 
 KINDS = ("linear", "joint")
+# Options that say something of states, or of a sensor that learns from them.
+_OF_STATES = ("inputs", "period", "sensor_size", "weights")
 # Rank for each function of a reading.
 _JOINT_RANK = 3
 
@@ -78,10 +80,7 @@ def sense_alone(given: Options) -> tuple[Options, Dataset, Make]:
         raise ValueError(f"Expected sensor 'linear', or a known one, with observations alone, got {given.sensor!r}.")
     _refuse(
         given,
-        inputs=given.inputs is not None,
-        period=given.period is not None,
-        sensor_size=given.sensor_size is not None,
-        weights=given.weights is not None,
+        **{name: value is not None for name, value in given.picked(*_OF_STATES).items()},
         surrogate=bool(given.surrogate),
         basis=given.basis not in (None, "gaussian-full"),
     )

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov.core.numerics import Signed
 from sosmarkov.factor.background import Background
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.beliefs import ProductBelief
@@ -79,16 +78,12 @@ class Start(NamedTuple):
 
 
 def realise_start(start: Start) -> Form:
-    """The initial form h_0 with its background."""
+    """The initial form h_0 with its background, int g h_0 = 1."""
     g, basis, factor, share = start
     # The broad function has no part in what is trained.
-    own = normalised(g, g.free(basis if share == 0 else basis.with_broad(BROAD), factor))
+    own = g.free(basis if share == 0 else basis.with_broad(BROAD), factor)
+    own = own.scale(-jnp.log(g.coefficients @ overlap_table(g, own) @ own.coefficients))
     return own if share == 0 else Background(share, g.coefficients @ overlap_table(g, own)[:, -1]).form(own)
-
-
-def normalised(g: Form, h: Form) -> Form:
-    """h scaled so that int g h = 1."""
-    return h.scale(-jnp.log(g.coefficients @ overlap_table(g, h) @ h.coefficients))
 
 
 def weighted_mean(values: Float[Array, "*b"], weight: Float[Array, "*b"]) -> Float[Array, ""]:
@@ -127,12 +122,6 @@ def initial_loss(start: Start, batch: tuple[Array, Array]) -> Float[Array, ""]:
 
 def _log_product(g: Form, h: Form, y: Float[Array, "b d"]) -> Float[Array, " b"]:
     return jax.vmap(lambda y: g.log_value(y) + h.log_value(y))(y)
-
-
-def log_form(g: Form, C: Float[Array, " q"], f: Signed) -> Float[Array, ""]:
-    """Log of the form of g's kind with these coefficients from the values of its functions."""
-    values, log_scale = f.scaled()
-    return jnp.log(g.values(C, values[None])[0]) + g.order * log_scale
 
 
 def belief_log_probs(

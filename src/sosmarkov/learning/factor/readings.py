@@ -29,14 +29,7 @@ from sosmarkov.factor.step import FactorTransition
 from sosmarkov.inference.recursion import passes
 from sosmarkov.learning.choose import Settings
 from sosmarkov.learning.factor.initialise import fit_mixture, start_parameters
-from sosmarkov.learning.factor.objectives import (
-    Parameters,
-    log_form,
-    present_or,
-    realise,
-    transition_loss,
-    weighted_mean,
-)
+from sosmarkov.learning.factor.objectives import Parameters, present_or, realise, transition_loss, weighted_mean
 from sosmarkov.learning.factor.plain import initial_phase, realised
 from sosmarkov.learning.factor.rolled import augmented, told
 from sosmarkov.learning.loop import evaluate
@@ -115,10 +108,11 @@ def run_filter(
 
 def _priors(transition: FactorTransition, start: Form, predicted: Array, states: Array) -> Float[Array, " t"]:
     """log p(y_k | o_0, ..., o_(k-1)) along one sequence."""
-    log_g, psi = transition.g.log_value_inside, transition.psi
+    g, log_g = transition.g, transition.g.log_value_inside
 
     def later(C: Array, y: Array) -> Array:
-        return log_g(y) + log_form(transition.g, C, psi.evaluate(y))
+        f, log_scale = transition.psi.evaluate(y).scaled()
+        return log_g(y) + (jnp.log(g.values(C, f[None])[0]) + g.order * log_scale)
 
     return jnp.append(log_g(states[0]) + start.log_value(states[0]), jax.vmap(later)(predicted, states[1:]))
 

@@ -19,18 +19,11 @@ from sosmarkov.factor.bases.gaussian import local
 from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.couplings import Kraus
 from sosmarkov.factor.forms import Form, SquaredForm
-from sosmarkov.factor.starts import kraus_parts
+from sosmarkov.factor.starts import BROAD, kraus_parts
 from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.recursion import passes
 from sosmarkov.learning.factor.initialise import ROWS, STARTS, fit_mixture, start_initial, wanted_start
-from sosmarkov.learning.factor.objectives import (
-    BROAD,
-    Parameters,
-    present_or,
-    realise,
-    realise_transition,
-    weighted_mean,
-)
+from sosmarkov.learning.factor.objectives import Parameters, present_or, realise, realise_transition, weighted_mean
 from sosmarkov.learning.factor.readings import Sensed
 from sosmarkov.learning.phases import Phase
 from sosmarkov.process.process import MarkovProcess
