@@ -138,9 +138,8 @@ def reached(monkeypatch):
             written.append(checks.columns(given, dim))
             return written[-1]
 
-    class Kept:
-        def __init__(self, path, identity, resume):
-            written.append((path, resume))
+    def checkpoint(path, identity, resume):
+        written.append((path, resume))
 
     class Shown(phases.Progress):
         def __init__(self, wanted):
@@ -152,7 +151,7 @@ def reached(monkeypatch):
     monkeypatch.setattr(rolled, "_COUNT_EACH", 1)
     monkeypatch.setattr(phases, "train", train)
     monkeypatch.setattr(phases, "Progress", Shown)
-    monkeypatch.setattr(fitting, "Checkpoint", Kept)
+    monkeypatch.setattr(fitting, "Checkpoint", checkpoint)
     monkeypatch.setattr(fitting, "checks", Named)
     tasks = plain.Plain, readings.Read, sensed.Joint, network_fitting._Joint
     for module in (plain, readings, network_fitting):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -72,6 +72,7 @@ class State(NamedTuple):
     best_step: Array
 
 
+@runtime_checkable
 class Keeper(Protocol):
     """Where a phase leaves its state after every chunk, and where it finds one to go on from."""
 
