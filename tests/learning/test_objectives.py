@@ -21,6 +21,7 @@ from sosmarkov.learning.factor.barrier import (
 )
 from sosmarkov.learning.factor.initialise import start_transition, wanted_start
 from sosmarkov.learning.factor.objectives import (
+    BeliefLoss,
     Parameters,
     Start,
     initial_loss,
