@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from sosmarkov.core import checks
 from sosmarkov.core.programs import filled_rows
-from sosmarkov.data.given import consecutive
-from sosmarkov.factor.transition import Transition
+from sosmarkov.data.given import consecutive, is_listed
 from sosmarkov.inference.means import mean_after
 from sosmarkov.learning.fit import fit
 from sosmarkov.learning.options import Model, Training
@@ -87,7 +86,7 @@ class MarkovEstimator(BaseEstimator):
             found[known] = np.asarray(mean_after(self._transition, filled_rows(rows[known], _FEWEST_ROWS)))[
                 : np.sum(known)
             ]
-        return found if _is_listed(X) else found.reshape(*np.shape(X)[:-1], self.n_features_in_)
+        return found if is_listed(X) else found.reshape(*np.shape(X)[:-1], self.n_features_in_)
 
     def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
         """Mean log p(x' | x) over the transitions in X, in nats; higher is better."""
@@ -103,10 +102,8 @@ class MarkovEstimator(BaseEstimator):
         return np.asarray(self.process_.sample(jax.random.key(checks.count(seed, "seed")), n_samples, steps))
 
     @property
-    def _transition(self) -> Transition:
-        transition = self.process_.transition
-        assert isinstance(transition, Transition)
-        return transition
+    def _transition(self) -> Any:
+        return self.process_.transition.at(None)
 
     def _trajectories(self, X: Any, groups: Any, *, reset: bool, least: int = 2) -> list[np.ndarray]:
         """X as arrays (T_i, d), checked as scikit-learn does, with its messages."""
@@ -116,7 +113,7 @@ class MarkovEstimator(BaseEstimator):
             "ensure_min_samples": least,
             "reset": reset,
         }
-        if _is_listed(X) or (not hasattr(X, "columns") and np.ndim(X) == 3):
+        if is_listed(X) or (not hasattr(X, "columns") and np.ndim(X) == 3):
             if groups is not None:
                 raise ValueError("Expected groups only for rows (n, d): other trajectories are told apart already.")
             parts = [np.asarray(part, dtype=float) for part in X]
@@ -166,8 +163,3 @@ MarkovEstimator.__init__.__signature__ = inspect.Signature(  # type: ignore[attr
         for name, default in _PARAMETERS.items()
     ]
 )
-
-
-def _is_listed(X: Any) -> bool:
-    """Whether X is a list of trajectories, possibly of different lengths, and no nested list of rows."""
-    return isinstance(X, (list, tuple)) and len(X) > 0 and np.ndim(X[0]) == 2

@@ -224,7 +224,9 @@ def test_columns_that_look_as_if_they_were_meant_are_named(ask, tmp_path):
 
 def test_rows_known_in_part_are_gaps_of_the_report(ask, model, tmp_path, monkeypatch):
     given = []
-    monkeypatch.setattr(report, "write", lambda process, path, data, inputs: given.append(data) or path.write_text("p"))
+    monkeypatch.setattr(
+        report, "write_report", lambda process, path, data, inputs: given.append(data) or path.write_text("p")
+    )
     path = tmp_path / "runs.csv"
     path.write_text("t,x,y\n0,1,2\n1,,3\n2,5,4\n")
     answer = ask("report", model, "--data", path, "--time", "t", "-o", tmp_path / "r.html")
@@ -245,7 +247,7 @@ def test_the_shell_lines_of_the_page_and_of_the_readme_work(ask, model, tmp_path
     assert len(lines) == 15
     # Learning, the demonstration, experiments and the report are run by other tests; here they are only understood.
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(report, "write", lambda process, path, *data: path.write_text("page"))
+    monkeypatch.setattr(report, "write_report", lambda process, path, **_: path.write_text("page"))
     shutil.copy(model, "model.sosm")
     Path("runs.csv").write_text("id,t,x,y\n1,0.0,0.1,0.2\n1,0.1,0.3,0.4\n2,0.0,0.1,\n2,0.1,,0.3\n")
     Path("log.csv").write_text("x\n0.1\n\n0.3\n")

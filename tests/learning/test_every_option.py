@@ -138,10 +138,8 @@ def reached(monkeypatch):
             written.append(checks.columns(given, dim))
             return written[-1]
 
-    class Kept:
-        def __init__(self, path, identity, resume):
-            written.append((path, resume))
-            self.keeper = None
+    def checkpoint(path, identity, resume):
+        written.append((path, resume))
 
     class Shown(phases.Progress):
         def __init__(self, wanted):
@@ -153,11 +151,12 @@ def reached(monkeypatch):
     monkeypatch.setattr(rolled, "_COUNT_EACH", 1)
     monkeypatch.setattr(phases, "train", train)
     monkeypatch.setattr(phases, "Progress", Shown)
-    monkeypatch.setattr(fitting, "Checkpoint", Kept)
+    monkeypatch.setattr(fitting, "Checkpoint", checkpoint)
     monkeypatch.setattr(fitting, "checks", Named)
     tasks = plain.Plain, readings.Read, sensed.Joint, network_fitting._Joint
-    for module, task in zip((plain, readings, sensed, network_fitting), tasks, strict=True):
+    for module in (plain, readings, network_fitting):
         monkeypatch.setattr(module, "evaluate", evaluate)
+    for task in tasks:
         monkeypatch.setattr(task, "realise", realise)
 
     def run(mode, options):

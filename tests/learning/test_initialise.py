@@ -15,8 +15,14 @@ import sosmarkov as sm
 from sosmarkov.factor.bases import FAMILIES
 from sosmarkov.factor.couplings import COUPLINGS
 from sosmarkov.factor.starts import Mixture, project
-from sosmarkov.learning.factor.initialise import model_space, start_initial, start_transition, wanted_start
-from sosmarkov.learning.factor.mixtures import fit_halves, fit_mixture
+from sosmarkov.learning.factor.initialise import (
+    fit_halves,
+    fit_mixture,
+    model_space,
+    start_initial,
+    start_transition,
+    wanted_start,
+)
 from sosmarkov.learning.factor.objectives import Parameters, realise, transition_loss
 from tables import EXHAUSTIVE
 from tables import FAMILIES as TABLE

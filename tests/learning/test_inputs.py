@@ -7,7 +7,7 @@ import scipy.stats
 
 import sosmarkov as sm
 from sosmarkov.data.dataset import from_trajectories
-from sosmarkov.learning.inputs import make_features
+from sosmarkov.learning.factor.initialise import make_features
 
 
 def driven(count, steps, seed):

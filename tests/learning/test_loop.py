@@ -1,12 +1,14 @@
 """The training loop on problems whose answers are known: it finds them, keeps the best, stops, resumes, reports."""
 
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from sosmarkov.learning.checkpoint import Checkpoint
-from sosmarkov.learning.loop import CHUNK, Keeper, Plan, TrainingError, evaluate, stack, train, unstack
+from sosmarkov.learning.loop import CHUNK, Plan, TrainingError, evaluate, stack, train, unstack
 
 PLAN = Plan("test", steps=200, batch_size=8, learning_rate=0.1, patience=10_000, seed=0)
 DATA = np.random.default_rng(0).normal(3.0, 1.0, size=(64, 2))
@@ -68,7 +70,7 @@ def interrupted_at(done, keeper):
         if history.done == done:
             raise SystemExit
 
-    return Keeper(keeper.load, save)
+    return SimpleNamespace(load=keeper.load, save=save)
 
 
 def test_a_resumed_run_is_identical_to_an_unbroken_one(tmp_path):
@@ -76,20 +78,20 @@ def test_a_resumed_run_is_identical_to_an_unbroken_one(tmp_path):
     start = members([0.0, 0.0], [1.0, 1.0])
     whole, curve = train(start, squares, DATA, DATA, PLAN)
     with pytest.raises(SystemExit):
-        train(start, squares, DATA, DATA, PLAN, keeper=interrupted_at(100, Checkpoint(path, "same", None).keeper))
-    again, resumed = train(start, squares, DATA, DATA, PLAN, keeper=Checkpoint(path, "same", path).keeper)
+        train(start, squares, DATA, DATA, PLAN, keeper=interrupted_at(100, Checkpoint(path, "same", None)))
+    again, resumed = train(start, squares, DATA, DATA, PLAN, keeper=Checkpoint(path, "same", path))
     np.testing.assert_array_equal(again["x"], whole["x"])
     np.testing.assert_array_equal(resumed.held_out, curve.held_out)
     np.testing.assert_array_equal(resumed.training[1:], curve.training[1:])
     assert resumed.devices == curve.devices == ("cpu (cpu)",)
     # A finished phase is not run again.
-    _, finished = train(start, squares, None, DATA, PLAN, keeper=Checkpoint(path, "same", path).keeper)
+    _, finished = train(start, squares, None, DATA, PLAN, keeper=Checkpoint(path, "same", path))
     np.testing.assert_array_equal(finished.held_out, curve.held_out)
 
 
 def test_a_checkpoint_of_something_else_or_damaged_is_refused(tmp_path):
     path = tmp_path / "run.ckpt"
-    train(members([0.0, 0.0]), squares, DATA, DATA, PLAN, keeper=Checkpoint(path, "one", None).keeper)
+    train(members([0.0, 0.0]), squares, DATA, DATA, PLAN, keeper=Checkpoint(path, "one", None))
     with pytest.raises(ValueError, match="same data and settings"):
         Checkpoint(path, "another", path)
     content = bytearray(path.read_bytes())
@@ -104,7 +106,7 @@ def test_a_checkpoint_of_something_else_or_damaged_is_refused(tmp_path):
         Checkpoint(path, "one", tmp_path / "nowhere")
     with pytest.raises(ValueError, match="existing folder"):
         train(members([0.0, 0.0]), squares, DATA, DATA, PLAN,
-              keeper=Checkpoint(tmp_path / "no" / "x", "one", None).keeper)  # fmt: skip
+              keeper=Checkpoint(tmp_path / "no" / "x", "one", None))  # fmt: skip
     assert [file.name for file in tmp_path.iterdir()] == ["run.ckpt"]
 
 

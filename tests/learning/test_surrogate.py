@@ -27,7 +27,7 @@ def test_rolled_states_are_distributed_like_simulated_ones():
     networks, history = train(surrogate.start(0), surrogate_loss, batch, batch, plan)
     assert np.all(history.best < history.held_out[0])
     starts = draw_starts(*data.starts.batch, 4000, seed=0)
-    rolled = np.asarray(roll(surrogate.with_networks(networks), jnp.asarray(starts), 4, jax.random.key(0)))
+    rolled = np.asarray(roll(surrogate, networks, jnp.asarray(starts), 4, jax.random.key(0)))
     expected = skewed(200_000, 4, 1)
     for k in range(1, 5):
         x, true = rolled[:, k, 0], expected[:, k, 0]

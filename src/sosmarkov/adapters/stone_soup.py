@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from sosmarkov.core import checks
-from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.means import mean_after
 from sosmarkov.process.process import MarkovProcess
 
@@ -31,7 +30,7 @@ def transition_model(process: MarkovProcess, step: timedelta, *, seed: int = 0) 
         from stonesoup.types.numeric import Probability
     except ImportError as error:
         raise ImportError("Trackers need Stone Soup: pip install 'sosmarkov[tracking]'.") from error
-    if not isinstance(process.transition, Transition):
+    if process.features is not None:
         raise ValueError("Expected a process without inputs or a period, got another. Give `process.under(u)`.")
     if step <= timedelta(0):
         raise ValueError(f"Expected a positive time for a step, got {step}.")
@@ -76,12 +75,12 @@ def transition_model(process: MarkovProcess, step: timedelta, *, seed: int = 0) 
 
         def pdf(self, state1: Any, state2: Any, **kwargs: Any) -> Any:
             """p(state1 | state2)."""
-            found = self.logpdf(state1, state2, **kwargs)
-            if isinstance(found, float):
-                return Probability(found, log_value=True)
-            return np.array([Probability(value, log_value=True) for value in found])
+            found = np.atleast_1d(self.logpdf(state1, state2, **kwargs))
+            each = np.array([Probability(value, log_value=True) for value in found])
+            return each[0] if len(each) == 1 else each
 
-    transition, draws = process.transition, _Draws(seed)
+    transition: Any = process.transition.at(None)
+    draws = _Draws(seed)
     return LearnedTransition()
 
 

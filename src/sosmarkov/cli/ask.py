@@ -10,7 +10,7 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov.cli import files, models
-from sosmarkov.cli.options import UsageError, box, shares, state
+from sosmarkov.cli.options import at_least, box, shares, state
 from sosmarkov.cli.output import facts, remark, say, say_json
 from sosmarkov.process.model import Model
 
@@ -86,7 +86,7 @@ def propagate(options: Namespace) -> None:
     """Beliefs over the steps, as a table."""
     files.check_writable(options.output)
     wanted = shares(options.quantiles)
-    _at_least(options.steps, 0, "--steps")
+    at_least(options.steps, 0, "--steps")
     process = models.load(options.model)
     start = state(options.start, process.columns)
     given = models.inputs(process, options.inputs, options.steps)
@@ -98,7 +98,7 @@ def propagate(options: Namespace) -> None:
 
 def probability(options: Namespace) -> None:
     """One number."""
-    _at_least(options.step, 1 if options.stay or options.reach else 0, "--step")
+    at_least(options.step, 1 if options.stay or options.reach else 0, "--step")
     process = models.load(options.model)
     lower, upper = box(options.box, process.columns)
     start = state(options.start, process.columns)
@@ -125,8 +125,3 @@ def _probability(process: Model, options: Namespace, lower: Any, upper: Any, sta
         return float(belief.probability(lower, upper))
     ask = process.stay_probability if options.stay else process.reach_probability
     return float(ask(lower, upper, options.step, initial=start, inputs=given)[-1])
-
-
-def _at_least(value: int, least: int, option: str) -> None:
-    if value < least:
-        raise UsageError(f"Expected {option} {least} or more, got {value}.")

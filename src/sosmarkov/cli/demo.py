@@ -11,10 +11,11 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov import plots
-from sosmarkov.cli import oscillator, report
-from sosmarkov.cli.options import UsageError
+from sosmarkov.cli import oscillator
+from sosmarkov.cli.options import at_least
 from sosmarkov.cli.output import aligned, say
 from sosmarkov.data import tables
+from sosmarkov.report import write_report
 
 STEPS = (0, 1, 2, 3, 5, 7)
 COLUMNS = ("position", "velocity")
@@ -24,13 +25,12 @@ _SHOWN = 4.0
 def run(options: Namespace) -> None:
     """Simulate, learn, propagate, compare, draw, report."""
     for name in ("count", "size", "steps"):
-        if getattr(options, name) < 1:
-            raise UsageError(f"Expected --{name} 1 or more, got {getattr(options, name)}.")
+        at_least(getattr(options, name), 1, f"--{name}")
     options.out.mkdir(parents=True, exist_ok=True)
     demonstrate(options.out, options.count, options.size, options.steps)
     process, page = sm.load(options.out / "model.sosm"), options.out / "report.html"
     fresh = oscillator.simulate(1000, max(STEPS), seed=4)
-    report.write(process, page, fresh)
+    write_report(process, page, data=fresh)
     say(f"wrote {page}: open it in a browser")
     say(f"next: sosmarkov propagate {options.out}/model.sosm --steps 10 --from position=1,velocity=0")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov.cli import files
-from sosmarkov.cli.options import UsageError, settings
+from sosmarkov.cli.options import at_least, settings
 from sosmarkov.cli.output import facts, remark, say, say_json
 from sosmarkov.data.given import consecutive, present_states
 from sosmarkov.data.recorded import Recorded
@@ -21,8 +21,7 @@ from sosmarkov.data.recorded import Recorded
 def run(options: Namespace) -> int:
     """Read, learn, save, summarise."""
     files.check_writable(options.output, (".sosm",))
-    if options.seed < 0:
-        raise UsageError(f"Expected --seed 0 or more, got {options.seed}.")
+    at_least(options.seed, 0, "--seed")
     series = files.read(options)
     loud = not (options.quiet or options.json)
     if loud:

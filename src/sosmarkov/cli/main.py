@@ -54,13 +54,13 @@ def _load(name: str) -> Callable[[Namespace], int | None]:
 
 def _told(error: Exception) -> str:
     """The message of an error that is meant for people; for any other also its kind, and how to learn more."""
-    expected = (UsageError, ValueError, OSError, ImportError, ArithmeticError)
-    if isinstance(error, MemoryError):
-        return f"Expected data that fit into memory, got too much. {error}"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}." if error.filename else f"{error.strerror}."
-    if isinstance(error, expected) and str(error):
-        return str(error)
+    match error:
+        case MemoryError():
+            return f"Expected data that fit into memory, got too much. {error}"
+        case OSError() if error.strerror:
+            return f"{error.strerror}: {error.filename}." if error.filename else f"{error.strerror}."
+        case UsageError() | ValueError() | OSError() | ImportError() | ArithmeticError() if str(error):
+            return str(error)
     return f"Unexpected {type(error).__name__}: {error} Run again with --debug to see where."
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import sosmarkov as sm
@@ -62,24 +60,13 @@ def inputs(process: Model, text: str | None, steps: int) -> np.ndarray | None:
     return np.tile(words.state(text, [f"u{i}" for i in range(dim)], "--inputs") or [], (steps, 1))
 
 
-def summarise(beliefs: Sequence[sm.Belief], shares: Sequence[float]) -> Summary:
+def summarise(beliefs: sm.BeliefSequence, shares: Sequence[float]) -> Summary:
     """Means, standard deviations and quantiles of every coordinate, exactly."""
-    if isinstance(beliefs, sm.BeliefSequence):
-        mean, covariance = beliefs.means(), beliefs.covariances()
-    else:
-        mean, covariance = (jnp.stack([ask(belief) for belief in beliefs]) for ask in (_mean, _covariance))
+    mean, covariance = beliefs.means(), beliefs.covariances()
     std = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
     steps, dim = mean.shape
     found = quantiles(beliefs, shares, range(dim)) if shares else np.empty((steps, 0, dim))
     return Summary(np.asarray(mean), std, found)
-
-
-def _mean(belief: sm.Belief) -> jax.Array:
-    return belief.mean()
-
-
-def _covariance(belief: sm.Belief) -> jax.Array:
-    return belief.covariance()
 
 
 def table(

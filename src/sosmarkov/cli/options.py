@@ -21,6 +21,12 @@ class Reading(NamedTuple):
     std: float
 
 
+def at_least(value: int, least: int, option: str) -> None:
+    """Refuse a smaller number."""
+    if value < least:
+        raise UsageError(f"Expected {option} {least} or more, got {value}.")
+
+
 def names(text: str | None, option: str) -> list[str] | None:
     """A list like `x,y`; a name with a comma stands in quotes, `"a, b",y`."""
     if text is None:

@@ -35,13 +35,16 @@ def plain(value: Any) -> Any:
     """Arrays, tuples and numbers of any library as what JSON knows."""
     if hasattr(value, "tolist"):
         value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+    match value:
+        case Mapping():
+            return {str(key): plain(entry) for key, entry in value.items()}
+        case list() | tuple():
+            return [plain(entry) for entry in value]
+        case float():
+            return value if math.isfinite(value) else None
+        case bool() | int() | str() | None:
+            return value
+    return str(value)
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

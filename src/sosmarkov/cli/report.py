@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sosmarkov.cli import files, models
 from sosmarkov.cli.output import remark, say
+from sosmarkov.report import write_report
 
 
 def run(options: Namespace) -> None:
@@ -22,7 +21,7 @@ def run(options: Namespace) -> None:
         data, inputs = _whole(series.trajectories), series.inputs
         if data[0].shape[1] != process.dim:
             raise ValueError(f"Expected {process.dim} columns, {', '.join(process.columns)}, got {data[0].shape[1]}.")
-    write(process, options.output, data, inputs)
+    write_report(process, options.output, data=data, inputs=inputs)
     say(f"wrote {options.output} ({options.output.stat().st_size / 1000:.0f} kB): open it in a browser")
 
 
@@ -33,10 +32,3 @@ def _whole(trajectories: list[np.ndarray]) -> list[np.ndarray]:
     if partly:
         remark(f"note: {partly} rows with some cells empty count as gaps.")
     return [np.where(gap[:, None], np.nan, part) for part, gap in zip(trajectories, gaps, strict=True)]
-
-
-def write(process: Any, path: Path, data: Any, inputs: Any = None) -> None:
-    """The page, by the room that draws it."""
-    from sosmarkov.report import write_report
-
-    write_report(process, path, data=data, inputs=inputs)

@@ -29,7 +29,7 @@ def as_list(trajectories: Any) -> Sequence[np.ndarray] | np.ndarray:
     expected = f"Expected trajectories as {_SHAPES}, got"
     listed: Any = trajectories if isinstance(trajectories, (list, tuple)) else ()
     try:
-        if not (listed and np.ndim(listed[0]) == 2):
+        if not is_listed(listed):
             # One series in a list: as rows it would be a single state.
             array = np.asarray(listed[0] if len(listed) == 1 else trajectories, dtype=float)
             if array.ndim not in (1, 2, 3) or 0 in array.shape:
@@ -46,6 +46,11 @@ def as_list(trajectories: Any) -> Sequence[np.ndarray] | np.ndarray:
         if part.ndim != 2 or part.shape[1] == 0:
             raise ValueError(f"Expected trajectory {index} of shape (T, d), got {part.shape}.")
     return parts
+
+
+def is_listed(parts: Any) -> bool:
+    """Whether these are arrays (T_i, d) in a list, and no nested list of rows."""
+    return isinstance(parts, (list, tuple)) and len(parts) > 0 and np.ndim(parts[0]) == 2
 
 
 def padded(parts: Sequence[np.ndarray] | np.ndarray, length: int | None = None, fill: float = np.nan) -> np.ndarray:

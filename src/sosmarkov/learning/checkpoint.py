@@ -15,7 +15,7 @@ import numpy as np
 
 from sosmarkov.core.files import load_arrays, save_arrays
 from sosmarkov.data.history import PhaseHistory
-from sosmarkov.learning.loop import Keeper, State
+from sosmarkov.learning.loop import State
 
 _FORMAT = 2
 _CURVES = ("steps", "training", "held_out", "best_step")
@@ -33,32 +33,32 @@ def _parts(thing: Any) -> Iterator[bytes]:
     """A value as bytes, each piece behind its kind and length: objects by class and fields, functions by their code."""
     kind = type(thing)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(thing, (np.ndarray, np.generic, jax.Array)):
-        array = np.asarray(thing)
-        pieces: Any = (str(array.shape), array.dtype.str, np.ascontiguousarray(array).tobytes())
-        name = "array"
-    elif dataclasses.is_dataclass(thing):
-        pieces = [(each.name, getattr(thing, each.name, None)) for each in dataclasses.fields(thing)]
-    elif isinstance(thing, dict):
-        pieces = list(thing.items())
-    elif isinstance(thing, types.CodeType):
-        pieces = (thing.co_code, thing.co_names, thing.co_consts)
-    elif isinstance(thing, types.FunctionType):
-        closed = [cell.cell_contents for cell in thing.__closure__ or ()]
-        pieces = (thing.__module__, thing.__qualname__, thing.__code__, thing.__defaults__, closed)
-    elif isinstance(thing, (list, tuple)):
-        pieces = thing
-    else:
-        plain = thing if isinstance(thing, bytes) else repr(thing).encode()
-        yield f"{name} {len(plain)} ".encode() + plain
-        return
+    match thing:
+        case np.ndarray() | np.generic() | jax.Array():
+            name, array = "array", np.asarray(thing)
+            pieces: Any = (str(array.shape), array.dtype.str, np.ascontiguousarray(array).tobytes())
+        case _ if dataclasses.is_dataclass(thing):
+            pieces = [(each.name, getattr(thing, each.name, None)) for each in dataclasses.fields(thing)]
+        case dict():
+            pieces = list(thing.items())
+        case types.CodeType():
+            pieces = (thing.co_code, thing.co_names, thing.co_consts)
+        case types.FunctionType():
+            closed = [cell.cell_contents for cell in thing.__closure__ or ()]
+            pieces = (thing.__module__, thing.__qualname__, thing.__code__, thing.__defaults__, closed)
+        case list() | tuple():
+            pieces = thing
+        case _:
+            plain = thing if isinstance(thing, bytes) else repr(thing).encode()
+            yield f"{name} {len(plain)} ".encode() + plain
+            return
     yield f"{name} {len(pieces)} ".encode()
     for piece in pieces:
         yield from _parts(piece)
 
 
 class Checkpoint:
-    """One file with the state of every phase so far.
+    """A `Keeper`: one file with the state of every phase so far.
 
     Args:
         path: Where to write.
@@ -85,12 +85,8 @@ class Checkpoint:
             )
         self._arrays, self._header = arrays, header
 
-    @property
-    def keeper(self) -> Keeper:
-        """For the training loop."""
-        return Keeper(self._load, self._save)
-
-    def _load(self, name: str, like: State) -> tuple[State, PhaseHistory] | None:
+    def load(self, name: str, like: State) -> tuple[State, PhaseHistory] | None:
+        """State and history so far of a phase, if any; `like` is a state of the right structure."""
         phase = self._header["phases"].get(name)
         if phase is None:
             return None
@@ -103,7 +99,8 @@ class Checkpoint:
         )
         return jax.tree.unflatten(structure, stored), history
 
-    def _save(self, name: str, state: State, history: PhaseHistory, over: bool) -> None:
+    def save(self, name: str, state: State, history: PhaseHistory, over: bool) -> None:
+        """Write the file anew, from the first process alone."""
         if jax.process_index() != 0:
             return
         for i, leaf in enumerate(jax.tree.leaves(state)):

@@ -11,11 +11,11 @@ import numpy as np
 from sosmarkov.core import checks
 from sosmarkov.data.dataset import Dataset
 from sosmarkov.factor.bases import FAMILIES, Basis
-from sosmarkov.factor.couplings import COUPLINGS
-from sosmarkov.learning.inputs import choose_features
-from sosmarkov.learning.options import Model, Options, Training, names
+from sosmarkov.factor.couplings import COUPLINGS, Features
+from sosmarkov.learning.options import Model, Options, Training, made, names
 
 OBJECTIVES = ("transitions", "beliefs", "barrier")
+FEATURES = ("bumps", "network")
 # Trajectories longer than this are learned by their transitions, and by their beliefs up to here.
 _LONGEST = 50
 # Up to so many coordinates a laptop trains a process in a minute or two.
@@ -59,10 +59,11 @@ class Settings(Training, Model):
         told += ["rank"] if COUPLINGS[self.coupling].ranked else []
         told += ["transition_weight", "horizon"] if self.objective == "beliefs" else []
         told += ["members"] if self.members > 1 else []
-        chosen = {name: getattr(self, name) for name in told}
+        chosen = self.picked(*told)
         features = self.features if self.period is None else self.period
         chosen |= {} if features is None else {"features": features}
-        return chosen if isinstance(self.basis, str) else chosen | {"basis": f"{self.basis.family}, as given"}
+        basis = made(self.basis, Basis)
+        return chosen if basis is None else chosen | {"basis": f"{basis.family}, as given"}
 
 
 def choose(given: Options, data: Dataset) -> Settings:
@@ -72,10 +73,10 @@ def choose(given: Options, data: Dataset) -> Settings:
     basis, size = _basis(given, data)
     # Under inputs there is a K for each feature: the rank need not be as high.
     usual = max(2, size // (2 if data.pairs.u is None else 4))
-    made = objective == "barrier" or isinstance(basis, Basis)
-    _refuse_ignored(given, objective, made, data.whole)
+    bare = objective == "barrier" or made(basis, Basis) is not None
+    _refuse_ignored(given, objective, bare, data.whole)
     return Settings(
-        **{name: getattr(given, name) for name in names(Training, Model)}
+        **given.picked(*names(Training, Model))
         | {
             "basis": basis,
             "size": size,
@@ -85,8 +86,8 @@ def choose(given: Options, data: Dataset) -> Settings:
             "horizon": _horizon(given.horizon, data),
             "steps": given.steps or (2000 if data.dim <= _FEW else 4000),
             # The paper's training has no background, and a basis someone made is left as it is.
-            "background": 0.0 if made else given.background,
-            "features": choose_features(given, data),
+            "background": 0.0 if bare else given.background,
+            "features": _features(given, data),
         }
     )
 
@@ -113,11 +114,11 @@ def refuse_streamed(given: Options) -> None:
             )
 
 
-def _refuse_ignored(given: Options, objective: str, made: bool, whole: bool) -> None:
+def _refuse_ignored(given: Options, objective: str, bare: bool, whole: bool) -> None:
     """Refuse options that this coupling, objective or kind of data has no use for."""
     ignored = [
         ("rank", given.rank is not None and not COUPLINGS[given.coupling].ranked, "with a coupling that has one"),
-        ("background", made and given.background not in (0.0, Options.background), "with a family's name as basis, and"
+        ("background", bare and given.background not in (0.0, Options.background), "with a family's name as basis, and"
          " without objective 'barrier': otherwise there is none"),
         ("surrogate=True", bool(given.surrogate) and objective != "beliefs", "with objective 'beliefs', whose"
          " trajectories it makes"),
@@ -146,17 +147,17 @@ def _horizon(asked: int | None, data: Dataset) -> int:
 
 def _basis(given: Options, data: Dataset) -> tuple[str | Basis, int]:
     """The family, or the basis that was given, and how many functions it has."""
-    basis = given.basis
-    if isinstance(basis, Basis):
-        if basis.dim != data.dim:
-            raise ValueError(f"Expected a basis of {data.dim} coordinates, like the data, got one of {basis.dim}.")
-        if given.size not in (None, basis.size):
-            raise ValueError(f"Expected no size beside a basis, or its own, {basis.size}, got {given.size}.")
-        return basis, basis.size
+    basis, own = given.basis, made(given.basis, Basis)
+    if own is not None:
+        if own.dim != data.dim:
+            raise ValueError(f"Expected a basis of {data.dim} coordinates, like the data, got one of {own.dim}.")
+        if given.size not in (None, own.size):
+            raise ValueError(f"Expected no size beside a basis, or its own, {own.size}, got {given.size}.")
+        return own, own.size
     if basis is None:
         cdf = given.transform == "gaussian_cdf"
         basis = "beta" if cdf else "gaussian" if data.dim == 1 else "gaussian-full"
-    checks.one_of(basis, FAMILIES, "basis")
+    basis = checks.one_of(basis, FAMILIES, "basis")
     return basis, given.size or _size(data, basis, given)
 
 
@@ -177,3 +178,27 @@ def _objective(objective: str | float | None) -> tuple[str, float]:
             raise ValueError(f"Expected a finite weight >= 0 as objective, got {objective}.")
         return "beliefs", float(objective)
     return checks.one_of(objective, OBJECTIVES, "objective (or a weight >= 0)"), 0.0
+
+
+def _features(given: Options, data: Dataset) -> str | Features | None:
+    """A kind, or the features themselves, checked; None without inputs, and with a period."""
+    if given.period is not None:
+        if data.pairs.u is None:
+            raise ValueError("Expected times as inputs with a period and pairs, or trajectories, got none.")
+        if given.features is not None:
+            raise ValueError("Expected features or a period, got both. Give the phase as one of the inputs instead.")
+        if data.pairs.u.shape[1] != 1 or np.any(data.pairs.u != np.round(data.pairs.u)):
+            raise ValueError("Expected times as inputs of a process with a period, one whole number each, got others.")
+    if data.pairs.u is None:
+        return None
+    if not COUPLINGS[given.coupling].takes_inputs:
+        able = "' or '".join(one.name for one in COUPLINGS.values() if one.takes_inputs)
+        raise ValueError(f"Expected coupling '{able}' with inputs or a period, got {given.coupling!r}.")
+    if given.period is not None:
+        if given.surrogate:
+            raise ValueError("Expected surrogate None or False with a period: there is none for times, got True.")
+        return None
+    own, dim = made(given.features, Features), data.pairs.u.shape[1]
+    if own is not None and own.dim != dim:
+        raise ValueError(f"Expected features of {dim} inputs, like the data, got {own.dim}.")
+    return own or checks.one_of(given.features or "bumps", FEATURES, "features (or an object)")

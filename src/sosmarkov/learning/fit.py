@@ -17,8 +17,7 @@ from sosmarkov.learning.choose import choose, refuse_streamed, refuse_without
 from sosmarkov.learning.factor.barrier import Barrier
 from sosmarkov.learning.factor.plain import Plain
 from sosmarkov.learning.options import Model, Options, Training, names, takes
-from sosmarkov.learning.phases import Phases, plan_of
-from sosmarkov.learning.run import run
+from sosmarkov.learning.phases import plan_of, run
 from sosmarkov.learning.sensing import Make, sense, sense_alone
 from sosmarkov.process.ensemble import Ensemble
 from sosmarkov.process.process import MarkovProcess
@@ -118,11 +117,11 @@ def fit(given: Options) -> MarkovProcess | Ensemble:  # noqa: D417 - the fields 
     settings = choose(given, data)
     require_enough(data, 2 * settings.size)
     path = given.checkpoint or given.resume
-    identity = fingerprint(data, given.observations, [getattr(given, name) for name in names(Model, Training)])
-    keeper = Checkpoint(path, identity, given.resume).keeper if path else None
+    identity = fingerprint(data, given.observations, list(given.picked(*names(Model, Training)).values()))
+    keeper = Checkpoint(path, identity, given.resume) if path else None
     plan = plan_of(settings, settings.phase_steps)
-    with Phases(plan, settings.members, progress=given.progress, keeper=keeper) as phases:
-        found = [process.with_columns(columns) for process in run(make(settings, phases), phases)]
+    found = run(partial(make, settings), plan, settings.members, progress=given.progress, keeper=keeper)
+    found = [process.with_columns(columns) for process in found]
     return found[0] if len(found) == 1 else Ensemble(found, history=found[0].history)
 
 
@@ -132,15 +131,10 @@ def _prepared(given: Options) -> tuple[Options, Dataset, Make]:
     refuse_without(given, present | {"a data frame": is_frame(given.trajectories)})
     if given.trajectories is None and given.transitions is None and given.observations is not None:
         return sense_alone(given)
-    source = open_source(given.trajectories, **_named(given, "trajectory", "time", "columns", "seed"))
+    source = open_source(given.trajectories, **given.picked("trajectory", "time", "columns", "seed"))
     if source.stream is not None:
         refuse_streamed(given)
-    kept = ("transitions", "initial", "weights", "inputs", "period", "observations")
-    data = gather(source, **_named(given, *kept))
+    data = gather(source, **given.picked("transitions", "initial", "weights", "inputs", "period", "observations"))
     if given.observations is not None:
         return sense(given, data)
     return given, data, partial(Barrier if given.objective == "barrier" else Plain, data, source.stream)
-
-
-def _named(given: Options, *names: str) -> dict[str, Any]:
-    return {name: getattr(given, name) for name in names}

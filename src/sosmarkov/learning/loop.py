@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -50,6 +50,17 @@ class Plan(NamedTuple):
     seed: int
     clip: float = 5.0
 
+    @property
+    def rule(self) -> Plan:
+        """What a compiled chunk depends on, beside shapes and the loss."""
+        return self._replace(name="", patience=0, seed=0)
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """Adam on clipped gradients."""
+        schedule = optax.cosine_decay_schedule(self.learning_rate, max(self.steps, 1), alpha=0.01)
+        return optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(schedule))
+
 
 class State(NamedTuple):
     """Everything a phase needs to go on; arrays lead with the axis of members."""
@@ -61,16 +72,15 @@ class State(NamedTuple):
     best_step: Array
 
 
-class Keeper(NamedTuple):
-    """Where a phase leaves its state after every chunk, and where it finds one to go on from.
+@runtime_checkable
+class Keeper(Protocol):
+    """Where a phase leaves its state after every chunk, and where it finds one to go on from."""
 
-    Attributes:
-        load: Of the phase's name and a state of the right structure, to (state, history so far) or None.
-        save: Of the phase's name, state, history and whether the phase is over.
-    """
+    def load(self, name: str, like: State) -> tuple[State, PhaseHistory] | None:
+        """State and history so far of a phase, if any; `like` is a state of the right structure."""
 
-    load: Callable[[str, State], tuple[State, PhaseHistory] | None]
-    save: Callable[[str, State, PhaseHistory, bool], None]
+    def save(self, name: str, state: State, history: PhaseHistory, over: bool) -> None:
+        """Keep both, and whether the phase is over."""
 
 
 def train(
@@ -98,20 +108,18 @@ def train(
         stop: Asked after each chunk whether to end here, with the best so far.
     """
     begin = time.perf_counter()
-    place = _placement()
-    trained, fixed = eqx.partition(place(parameters), eqx.is_inexact_array)
-    held_out = place(held_out)
-    resident = None if callable(training) else place(training)
-    rule = Rule(plan.steps, plan.batch_size, plan.learning_rate, plan.clip)
-    state, history = _begin(rule, loss, trained, fixed, held_out, plan.name)
+    trained, fixed = eqx.partition(_placed(parameters), eqx.is_inexact_array)
+    held_out = _placed(held_out)
+    resident = None if callable(training) else _placed(training)
+    state, history = _begin(plan, loss, trained, fixed, held_out)
     found = keeper.load(plan.name, state) if keeper else None
     if found is not None:
         state, history = found
     before = history.seconds
     while history.stopped == "":
-        data = place(training(history.done)) if resident is None else resident
+        data = _placed(training(history.done)) if resident is None else resident
         keys = _keys(plan.seed, len(state.best_loss), history.done)
-        state, losses = _chunk(rule, loss, state, fixed, keys, data)
+        state, losses = _compiled(_steps)(plan.rule, loss, state, fixed, keys, data)
         losses = np.asarray(losses)
         _require_finite(losses, plan.name, history.done)
         current = _values(loss, state.trained, fixed, held_out)
@@ -135,32 +143,16 @@ def _ended(history: PhaseHistory, plan: Plan) -> str:
 
 def evaluate(loss: Callable[[Any, Any], Array], parameters: Any, batch: Any) -> np.ndarray:
     """The loss of each member on a batch; costs no compilation where training has evaluated it on such a batch."""
-    place = _placement()
-    trained, fixed = eqx.partition(place(parameters), eqx.is_inexact_array)
-    return np.asarray(_values(loss, trained, fixed, place(batch)))
+    trained, fixed = eqx.partition(_placed(parameters), eqx.is_inexact_array)
+    return np.asarray(_values(loss, trained, fixed, _placed(batch)))
 
 
-class Rule(NamedTuple):
-    """What a compiled chunk depends on, beside shapes and the loss."""
-
-    steps: int
-    batch_size: int
-    learning_rate: float
-    clip: float
-
-    @property
-    def optimiser(self) -> optax.GradientTransformation:
-        """Adam on clipped gradients."""
-        schedule = optax.cosine_decay_schedule(self.learning_rate, max(self.steps, 1), alpha=0.01)
-        return optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(schedule))
-
-
-def _begin(rule: Rule, loss: Any, trained: Any, fixed: Any, held_out: Any, name: str) -> tuple[State, PhaseHistory]:
+def _begin(plan: Plan, loss: Any, trained: Any, fixed: Any, held_out: Any) -> tuple[State, PhaseHistory]:
     """Step zero: the starting point is the best so far."""
     losses = _values(loss, trained, fixed, held_out)
-    optimiser = eqx.filter_jit(jax.vmap(rule.optimiser.init))(trained)
+    optimiser = eqx.filter_jit(jax.vmap(plan.optimiser.init))(trained)
     state = State(trained, optimiser, trained, losses, jax.device_put(np.zeros(len(losses), dtype=int)))
-    return state, PhaseHistory.begun(name, np.asarray(losses), "" if rule.steps > 0 else "steps")
+    return state, PhaseHistory.begun(plan.name, np.asarray(losses), "" if plan.steps > 0 else "steps")
 
 
 @functools.cache
@@ -189,15 +181,12 @@ def _values(loss: Any, trained: Any, fixed: Any, batch: Any) -> Array:
     return _compiled(_every_value)(loss, trained, fixed, batch)
 
 
-def _chunk(rule: Rule, loss: Any, state: State, fixed: Any, keys: Array, data: Any) -> tuple[State, Array]:
-    return _compiled(_steps)(rule, loss, state, fixed, keys, data)
-
-
 def _every_value(loss: Any, trained: Any, fixed: Any, batch: Any) -> Array:
-    def value(trained: Any, fixed: Any, batch: Any) -> Array:
-        return loss(eqx.combine(trained, fixed), batch)
+    return _over_members(_value_of(loss), trained)(trained, fixed, batch)
 
-    return _over_members(value, trained)(trained, fixed, batch)
+
+def _value_of(loss: Any) -> Callable[[Any, Any, Any], Array]:
+    return lambda trained, fixed, batch: loss(eqx.combine(trained, fixed), batch)
 
 
 def _over_members(function: Callable[..., Any], trained: Any) -> Callable[..., Any]:
@@ -216,12 +205,9 @@ def _over_members(function: Callable[..., Any], trained: Any) -> Callable[..., A
     return one
 
 
-def _steps(rule: Rule, loss: Any, state: State, fixed: Any, keys: Array, data: Any) -> tuple[State, Array]:
+def _steps(rule: Plan, loss: Any, state: State, fixed: Any, keys: Array, data: Any) -> tuple[State, Array]:
     """Steps under one scan; losses of shape (chunk, members)."""
-    optimiser = rule.optimiser
-
-    def value(trained: Any, fixed: Any, batch: Any) -> Array:
-        return loss(eqx.combine(trained, fixed), batch)
+    optimiser, value = rule.optimiser, _value_of(loss)
 
     def step(trained: Any, moments: Any, fixed: Any, key: Array, data: Any) -> tuple[Any, Any, Array]:
         batch = _spread(_sample(key, data, rule.batch_size))
@@ -260,10 +246,6 @@ def _keep_best(state: State, losses: Array, done: Array) -> State:
     )
 
 
-def _array(leaf: Any) -> Any:
-    return jax.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf
-
-
 def _sample(key: Array, data: Any, size: int) -> Any:
     count = jax.tree.leaves(data)[0].shape[0]
     chosen = jax.random.randint(key, (min(size, count),), 0, count)
@@ -275,20 +257,17 @@ def _mesh() -> Mesh | None:
     return Mesh(devices, ("rows",)) if len(devices) > 1 else None
 
 
-def _placement() -> Callable[[Any], Any]:
-    """What puts arrays where training wants them: a copy on every device, where there are several."""
+def _placed(tree: Any) -> Any:
+    """Arrays where training wants them: a copy on every device, where there are several."""
     mesh = _mesh()
-    if mesh is None:
-        return lambda tree: jax.tree.map(_array, tree)
-    everywhere = NamedSharding(mesh, PartitionSpec())
+    where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
 
-    def place(tree: Any) -> Any:
-        return jax.tree.map(
-            lambda leaf: jax.device_put(np.asarray(leaf), everywhere) if eqx.is_array(leaf) else leaf,
-            jax.tree.map(_array, tree),
-        )
+    def place(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray | jax.Array):
+            return leaf
+        return jax.device_put(leaf if mesh is None else np.asarray(leaf), where)
 
-    return place
+    return jax.tree.map(place, tree)
 
 
 def _spread(batch: Any) -> Any:

@@ -53,8 +53,13 @@ def _share(value: Any, name: str) -> float:
     return float(value)
 
 
+def made(value: Any, kind: type[T]) -> T | None:
+    """What was given where a name or None may stand too: the thing itself, or None."""
+    return value if isinstance(value, kind) else None
+
+
 def _transform(value: Any, name: str) -> Any:
-    return value if isinstance(value, Transform) else checks.one_of(value, TRANSFORMS, f"{name} (or a transform)")
+    return made(value, Transform) or checks.one_of(value, TRANSFORMS, f"{name} (or a transform)")
 
 
 _positive = _between(0.0, np.inf)
@@ -70,6 +75,10 @@ class _Checked:
             check, value = each.metadata.get("check"), getattr(self, each.name)
             if check is not None and not (value is None and each.default is None):
                 object.__setattr__(self, each.name, check(value, each.name))
+
+    def picked(self, *names: str) -> dict[str, Any]:
+        """Some of the options, by name."""
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -166,8 +175,8 @@ class Options(Run, Training, Model, Given):
     @property
     def known_sensor(self) -> Sensor | None:
         """The sensor, where it is known and not learned."""
-        known = isinstance(self.sensor, Sensor) and self.sensor.of_state
-        return self.sensor if known else None  # type: ignore[return-value]
+        known = made(self.sensor, Sensor)
+        return known if known is not None and known.of_state else None
 
 
 def names(*records: type) -> list[str]:

@@ -13,24 +13,26 @@ from sosmarkov.contracts.reader import placed
 from sosmarkov.core import checks
 from sosmarkov.data.dataset import Dataset, from_trajectories, scaled, scaled_readings
 from sosmarkov.data.given import as_readings
+from sosmarkov.factor.likelihood import LinearReading
 from sosmarkov.learning.choose import Settings
-from sosmarkov.learning.factor.augment import linear_parts
-from sosmarkov.learning.factor.latent import Known, draw_states
+from sosmarkov.learning.factor.latent import draw_states
 from sosmarkov.learning.factor.readings import WORTH, Latent, Read, Sensing, gain_of_a_mixture
+from sosmarkov.learning.factor.rolled import linear_parts
 from sosmarkov.learning.factor.sensed import Joint
 from sosmarkov.learning.options import Options
-from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.task import Task
+from sosmarkov.learning.phases import Task, Trainer
 from sosmarkov.process.process import MarkovProcess
 from sosmarkov.sensors import Sensor
 from sosmarkov.spaces.transforms import Identity
 
 KINDS = ("linear", "joint")
+# Options that say something of states, or of a sensor that learns from them.
+_OF_STATES = ("inputs", "period", "sensor_size", "weights")
 # Rank for each function of a reading.
 _JOINT_RANK = 3
 
 
-Make = Callable[[Settings, Phases], Task[MarkovProcess]]
+Make = Callable[[Settings, Trainer], Task[MarkovProcess]]
 
 
 def sense(given: Options, data: Dataset) -> tuple[Options, Dataset, Make]:
@@ -78,10 +80,7 @@ def sense_alone(given: Options) -> tuple[Options, Dataset, Make]:
         raise ValueError(f"Expected sensor 'linear', or a known one, with observations alone, got {given.sensor!r}.")
     _refuse(
         given,
-        inputs=given.inputs is not None,
-        period=given.period is not None,
-        sensor_size=given.sensor_size is not None,
-        weights=given.weights is not None,
+        **{name: value is not None for name, value in given.picked(*_OF_STATES).items()},
         surrogate=bool(given.surrogate),
         basis=given.basis not in (None, "gaussian-full"),
     )
@@ -104,7 +103,7 @@ def sense_alone(given: Options) -> tuple[Options, Dataset, Make]:
     return given, data, partial(Latent, Sensing(known, found, scale, scale_o, chosen))
 
 
-def _linear(sensor: Sensor, dim: int, readings: np.ndarray) -> Known:
+def _linear(sensor: Sensor, dim: int, readings: np.ndarray) -> LinearReading:
     """A known sensor as the start needs it."""
     sensor.check(readings)
     parts = linear_parts(sensor, dim, Identity(dim))
@@ -113,8 +112,7 @@ def _linear(sensor: Sensor, dim: int, readings: np.ndarray) -> Known:
             "Expected a Gaussian sensor of linear functions of the state with observations alone, got"
             f" {type(sensor).__name__}. Use GaussianSensor or LinearSensor."
         )
-    read = parts[0][1]
-    return Known(*(np.asarray(part) for part in (read.H, read.offset, read.std**2)))
+    return parts[0][1]
 
 
 def _asked_kind(given: Options, driven: bool) -> str | None:

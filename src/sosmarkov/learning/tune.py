@@ -82,7 +82,8 @@ def tune(
         process = fit(*data, **options, seed=seed, progress=progress)
         trial.set_user_attr("options", {name: options[name] for name in options if name in _SEARCHED})
         score = process.history.scores.final
-        if not found or score >= study_best(study):
+        others = [one.value for one in study.trials if one.value is not None]
+        if score >= max(others, default=score):
             found.clear()
             found[trial.number] = process
         return score
@@ -95,16 +96,10 @@ def tune(
     # A journal may know of a better trial than this call ran; the same seed gives its process again.
     process = found.get(best.number) or fit(*data, **fixed | options, seed=seed, progress=progress)
     table = tuple((trial.user_attrs.get("options", dict(trial.params)), trial.value) for trial in study.trials)
-    return Tuned(process, options, study_best(study), table)
+    return Tuned(process, options, study.best_value, table)
 
 
 _SEARCHED = ("basis", "size", "rank", "learning_rate")
-
-
-def study_best(study: Any) -> float:
-    """The best score of finished trials, minus infinity before there is one."""
-    values = [trial.value for trial in study.trials if trial.value is not None]
-    return max(values, default=float("-inf"))
 
 
 def suggest(trial: Any, fixed: dict[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,7 @@ from sosmarkov.core.checks import ArrayLike
 from sosmarkov.data.history import History
 from sosmarkov.learning.loop import evaluate
 from sosmarkov.learning.options import Capacity, Descent, Watched, about, natural, takes
-from sosmarkov.learning.phases import Phases, plan_of
-from sosmarkov.learning.run import run
-from sosmarkov.learning.task import Phase, Task
+from sosmarkov.learning.phases import Phase, Task, plan_of, run
 from sosmarkov.networks.model import normalise, require_fitting
 from sosmarkov.networks.network import BayesianNetwork
 from sosmarkov.networks.start import Free, Sizes, realise, start
@@ -73,8 +71,8 @@ def fit_network(given: NetworkOptions) -> BayesianNetwork:  # noqa: D417 - the f
     """
     samples = read_table(given.table, given.blocks)
     structure = make_structure({name: values.shape[1] for name, values in samples.items()}, given.parents or {})
-    with Phases(plan_of(given, given.steps), 1, progress=given.progress) as phases:
-        return run(_Joint(structure, samples, given), phases)[0]
+    plan = plan_of(given, given.steps)
+    return run(lambda _: _Joint(structure, samples, given), plan, 1, progress=given.progress)[0]
 
 
 class _Joint(Task[BayesianNetwork]):

@@ -13,7 +13,8 @@ from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.bases.gaussian import local
 from sosmarkov.factor.couplings.base import raw_triangle, triangle
 from sosmarkov.factor.starts import BROAD, Mixture, density_at, padded
-from sosmarkov.learning.factor.mixtures import fit_mixture, in_parallel
+from sosmarkov.learning.factor.initialise import fit_mixture
+from sosmarkov.learning.phases import in_parallel
 from sosmarkov.networks.conditional import Conditional
 from sosmarkov.networks.structure import Structure
 

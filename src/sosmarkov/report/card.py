@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 import sosmarkov
-from sosmarkov.factor.couplings import Kraus
 from sosmarkov.process.model import Model
 from sosmarkov.report.collect import Story
 
@@ -25,10 +24,8 @@ def model(process: Model) -> Rows:
     transition: Any = first.transition
     rows: Rows = [("coordinates", str(process.dim)), ("basis", transition.phi.family)]
     if transition.features is None:
-        coupling = transition.coupling
-        rows.append(("coupling", type(coupling).__name__.lower()))
-        if isinstance(coupling, Kraus):
-            rows.append(("Kraus rank", str(coupling.K.shape[-1])))
+        rows.append(("coupling", type(transition.coupling).__name__.lower()))
+        rows += [] if transition.kernel.rank is None else [("Kraus rank", str(transition.kernel.rank))]
     else:
         rows.append(("coupling", "kraus, under inputs"))
         period = transition.features.period

@@ -6,7 +6,6 @@ from html import escape
 
 import numpy as np
 
-from sosmarkov.contracts.belief import Belief
 from sosmarkov.forecasting.calibration import SHARES, Calibration
 from sosmarkov.plots import numbers
 from sosmarkov.report.collect import Story
@@ -117,7 +116,7 @@ def training(story: Story) -> str:
 
 def long_run(story: Story, cells: int = numbers.CELLS) -> str:
     """Densities of single coordinates in the long run, and at the last step shown."""
-    assert isinstance(story.long_run, Belief)
+    assert story.long_run is not None
     found = []
     for c, name in enumerate(story.names):
         x = numbers.axis_between(float(story.low[c]), float(story.high[c]), cells)

@@ -15,6 +15,7 @@ from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.known import KnownState
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.data.given import is_listed
 from sosmarkov.forecasting.calibration import Calibration, calibrate, spread, stacked
 from sosmarkov.inference.beliefs import Beliefs, BeliefSequence, MixedBeliefs
 from sosmarkov.inference.propagate import propagate
@@ -62,7 +63,8 @@ class Story(NamedTuple):
         pictures: Of pairs at every step; the long run stands last, where there is one.
         states: Observed states at these steps, (N, K, d) with NaN where there are none; None without data.
         calibration: Of these states; None without data.
-        long_run: The stationary belief, or why there is none.
+        long_run: The stationary belief, or None.
+        no_long_run: Why there is none, as a sentence.
     """
 
     process: Model
@@ -78,7 +80,8 @@ class Story(NamedTuple):
     pictures: Pictures
     states: np.ndarray | None
     calibration: Calibration | None
-    long_run: Belief | str
+    long_run: Belief | None
+    no_long_run: str
 
 
 def collect(process: Any, data: ArrayLike | None, steps: int | None, inputs: Any) -> Story:
@@ -96,13 +99,11 @@ def collect(process: Any, data: ArrayLike | None, steps: int | None, inputs: Any
         notes.append(f"{len(shown)} of {steps + 1 - begin} steps are shown, evenly spaced.")
     chosen = [beliefs[int(k)] for k in shown]
     observed, calibration = _compare(beliefs, states, shown, notes)
-    long_run = long_run_of(process)
-    wanted, every = [numbers.TAIL, *SHARES, 1 - numbers.TAIL], range(process.dim)
+    long_run, no_long_run = long_run_of(process)
     # What beliefs of one process share is done once for all of their steps.
-    shared = isinstance(beliefs, BeliefSequence)
-    ends = numbers.quantiles(beliefs, wanted, every)[shown] if shared else numbers.quantiles(chosen, wanted, every)
+    ends = numbers.quantiles(beliefs, [numbers.TAIL, *SHARES, 1 - numbers.TAIL], range(process.dim))[shown]
     low, high = _window(ends, observed, chosen)
-    drawn = [*chosen, long_run] if isinstance(long_run, Belief) else chosen
+    drawn = chosen if long_run is None else [*chosen, long_run]
     return Story(
         process=process,
         names=list(process.columns),
@@ -118,6 +119,7 @@ def collect(process: Any, data: ArrayLike | None, steps: int | None, inputs: Any
         states=observed,
         calibration=calibration,
         long_run=long_run,
+        no_long_run=no_long_run,
     )
 
 
@@ -130,7 +132,7 @@ def _default_steps(process: Any, states: np.ndarray | None, inputs: Any) -> int:
     return int(getattr(process.history, "chosen", {}).get("horizon", 0)) or _STEPS
 
 
-def beliefs_of(process: Any, steps: int, inputs: Any) -> tuple[Sequence[Belief], list[str]]:
+def beliefs_of(process: Any, steps: int, inputs: Any) -> tuple[BeliefSequence, list[str]]:
     """Beliefs at steps 0 to `steps`, and sentences on what was assumed for them."""
     features = process.features
     if features is None:
@@ -150,8 +152,7 @@ def beliefs_of(process: Any, steps: int, inputs: Any) -> tuple[Sequence[Belief],
 
 def _sequences(inputs: Any) -> list[np.ndarray]:
     """One sequence of inputs, or those of each trajectory."""
-    several = isinstance(inputs, (list, tuple)) and len(inputs) > 0 and np.ndim(inputs[0]) == 2
-    if several or np.ndim(inputs) == 3:
+    if is_listed(inputs) or np.ndim(inputs) == 3:
         return [np.asarray(one, dtype=float) for one in inputs]
     return [np.asarray(inputs, dtype=float)]
 
@@ -219,17 +220,17 @@ def _window(ends: np.ndarray, observed: np.ndarray | None, beliefs: list[Belief]
     return numbers.widened(low, high, beliefs)
 
 
-def long_run_of(process: Any) -> Belief | str:
-    """The stationary belief, or a sentence on why there is none."""
+def long_run_of(process: Any) -> tuple[Belief | None, str]:
+    """The stationary belief, or None and a sentence on why there is none."""
     try:
-        return process.stationary()
+        return process.stationary(), ""
     except ValueError as error:
-        if process.features is not None:
-            return (
-                "A process with inputs or a period has no single long run: it depends on what it is driven by. Ask"
-                " process.under(u) for the long run under one input."
-            )
-        return f"There is no single long run: {error}"
+        if process.features is None:
+            return None, f"There is no single long run: {error}"
+        return None, (
+            "A process with inputs or a period has no single long run: it depends on what it is driven by. Ask"
+            " process.under(u) for the long run under one input."
+        )
 
 
 def _pictures(beliefs: list[Belief], low: np.ndarray, high: np.ndarray, notes: list[str]) -> Pictures:

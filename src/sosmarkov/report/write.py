@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from sosmarkov.contracts.belief import Belief
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.files import write_atomic
 from sosmarkov.process.model import Model
@@ -86,7 +85,7 @@ def payload(story: Story) -> dict[str, Any]:
         "low": story.low.tolist(),
         "high": story.high.tolist(),
         "peaks": _rounded(peaks),
-        "longRun": isinstance(story.long_run, Belief),
+        "longRun": story.long_run is not None,
         "lines": _rounded(relative[0], 4) if single else None,
         "frames": None if single else _base64(levels),
         "means": _rounded(story.means),
@@ -141,8 +140,8 @@ def _calibration(story: Story) -> str:
 
 
 def _long_run(story: Story) -> str:
-    if not isinstance(story.long_run, Belief):
-        return f"<p>{escape(story.long_run)}</p>"
+    if story.long_run is None:
+        return f"<p>{escape(story.no_long_run)}</p>"
     count = min(3, len(story.process.spectrum()) - len(story.process.members))
     found = story.process.timescales(count) if count else ()
     listed = ", ".join(f"{value:.3g}" for value in found if np.isfinite(value) and value > 0)

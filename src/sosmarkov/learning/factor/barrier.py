@@ -3,9 +3,9 @@
 `Paired` needs none of it: its A is the Perron vector, in the cone by construction. This is the paper's section
 "Constrained training" as written, to reproduce and to compare with. Where the paper leaves a choice open:
 
-- *Which eigenvalue.* "Any positive real eigenvalue" of M = diag(v^Q) E. The largest is the default: it is the
-  spectral radius, whose eigenvector is the only one in the cone (Q > 0), so training never leaves the feasible set.
-  Another one becomes feasible only when those above it are gone, turned complex or negative.
+- *Which eigenvalue.* "Any positive real eigenvalue" of M = diag(v^Q) E. The largest is taken: it is the spectral
+  radius, whose eigenvector is the only one in the cone (Q > 0), so training never leaves the feasible set. Another one
+  becomes feasible only when those above it are gone, turned complex or negative.
 - *Scale of R.* An eigenvector has none, and log det R depends on it. R has Frobenius norm one, as eigenvectors are
   returned; basis functions have unit L2 norm.
 - *Sign of the penalty.* The loss is printed as -E log p - L_R with L_R = log det R, or else the penalty; the penalty
@@ -22,8 +22,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -33,7 +32,6 @@ import scipy.linalg
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov.core import checks
 from sosmarkov.core.numerics import Signed, pair_indices, unpack
 from sosmarkov.core.perron import schur_map
 from sosmarkov.factor.bases import Basis, BetaBasis
@@ -42,7 +40,7 @@ from sosmarkov.factor.couplings import Paired
 from sosmarkov.learning.factor.objectives import Parameters, present_or, weighted_mean
 from sosmarkov.learning.factor.plain import Plain
 from sosmarkov.learning.loop import TrainingError, stack, unstack
-from sosmarkov.learning.task import Phase
+from sosmarkov.learning.phases import Phase
 
 # The paper's figures, but for the lower bound.
 BOUNDS = (1.0 + LEAST_EXPONENT, 400.0)
@@ -52,37 +50,27 @@ MARGIN = 1e-3
 
 
 class BoundedBeta(eqx.Module):
-    """A `BetaBasis` whose alpha and beta stay between two bounds: low + (high - low) logistic(raw).
+    """A `BetaBasis` whose alpha and beta stay between `BOUNDS`: low + (high - low) logistic(raw).
 
     Args:
-        basis: Where to begin; shape parameters outside the bounds begin a hundredth of their distance inside.
-        bounds: Low and high; low at least 4/5.
+        basis: Where to begin; shape parameters outside the bounds begin a hundredth inside.
     """
 
     raw_left: Float[Array, "n d"]
     raw_right: Float[Array, "n d"]
-    bounds: tuple[float, float] = eqx.field(static=True)
 
-    def __init__(self, basis: BetaBasis, bounds: tuple[float, float] = BOUNDS):
-        low, high = map(float, bounds)
-        if not BOUNDS[0] <= low < high < math.inf:
-            raise ValueError(
-                f"Expected finite bounds on alpha and beta with {BOUNDS[0]:g} <= low < high, got {bounds}. Below 3/4"
-                " the integrals of four functions diverge; the library asks for 4/5, so that five can be integrated."
-            )
-        self.bounds = (low, high)
-        inside = 0.01 * min(1.0, high - low)
+    def __init__(self, basis: BetaBasis):
+        low, high = BOUNDS
         self.raw_left, self.raw_right = (
-            jax.scipy.special.logit((jnp.clip(shape, low + inside, high - inside) - low) / (high - low))
+            jax.scipy.special.logit((jnp.clip(shape, low + 0.01, high - 0.01) - low) / (high - low))
             for shape in (basis.alpha, basis.beta)
         )
 
     @property
-    def shapes(self) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
+    def shapes(self) -> tuple[Float[Array, "n d"], ...]:
         """Alpha and beta."""
-        low, high = self.bounds
-        alpha, beta = (low + (high - low) * jax.nn.sigmoid(raw) for raw in (self.raw_left, self.raw_right))
-        return alpha, beta
+        low, high = BOUNDS
+        return tuple(low + (high - low) * jax.nn.sigmoid(raw) for raw in (self.raw_left, self.raw_right))
 
     @property
     def basis(self) -> BetaBasis:
@@ -90,51 +78,36 @@ class BoundedBeta(eqx.Module):
         return BetaBasis(*self.shapes)
 
 
-class BarrierParameters(eqx.Module):
+class Unbounded(NamedTuple):
+    """A basis of another family, which has neither bounds nor regularisation."""
+
+    basis: Basis
+    shapes: tuple[Float[Array, "n d"], ...] = ()
+
+
+class BarrierParameters(NamedTuple):
     """What the paper's training optimises: the basis functions and L, Q = L^T L; R follows from them.
 
-    Args:
-        phi: Basis in x. A Beta basis is bounded; other families have neither bounds nor regularisation.
-        psi: Basis in x', as many functions.
+    Attributes:
+        phi: Functions of x.
+        psi: Functions of x', as many.
         L: Shape (n, n), unconstrained.
-        bounds: On alpha and beta.
-        eigenvalue: Which positive real eigenvalue of M scales Q, counted from the largest, which is number 0.
     """
 
-    phi: BoundedBeta | Basis
-    psi: BoundedBeta | Basis
+    phi: BoundedBeta | Unbounded
+    psi: BoundedBeta | Unbounded
     L: Float[Array, "n n"]
-    eigenvalue: int = eqx.field(static=True)
-
-    def __init__(self, phi: Basis, psi: Basis, L: Array, *, bounds: tuple[float, float] = BOUNDS, eigenvalue: int = 0):
-        self.eigenvalue = checks.count(eigenvalue, "eigenvalue")
-        if not L.shape == (phi.size, psi.size) == (phi.size, phi.size):
-            raise ValueError(
-                f"Expected L of shape (n, n) for two bases of n functions, got {L.shape} for {phi.size} and {psi.size}."
-            )
-        self.phi, self.psi = (BoundedBeta(b, bounds) if isinstance(b, BetaBasis) else b for b in (phi, psi))
-        self.L = L
 
     @classmethod
-    def start(
-        cls,
-        phi: Basis,
-        psi: Basis,
-        coupling: Paired,
-        *,
-        bounds: tuple[float, float] = BOUNDS,
-        eigenvalue: int = 0,
-    ) -> BarrierParameters:
+    def start(cls, phi: Any, psi: Any, coupling: Paired) -> BarrierParameters:
         """The same Q as a `Paired` coupling's, as `start_transition` gives it with background zero."""
-        if coupling.background > 0:
-            raise ValueError(f"Expected a background of zero, got {coupling.background}: the paper's form has none.")
-        return cls(phi, psi, coupling.factor.T, bounds=bounds, eigenvalue=eigenvalue)
+        free = BoundedBeta if phi.family == BetaBasis.family else Unbounded
+        return cls(free(phi), free(psi), coupling.factor.T)
 
     @property
     def bases(self) -> tuple[Basis, Basis]:
         """phi and psi."""
-        phi, psi = (part.basis if isinstance(part, BoundedBeta) else part for part in (self.phi, self.psi))
-        return phi, psi
+        return self.phi.basis, self.psi.basis
 
     @property
     def Q(self) -> Float[Array, "n n"]:
@@ -149,8 +122,8 @@ class Eigen(NamedTuple):
     eigenvalue: Float[Array, ""]
 
 
-def eigenvector(Q: Float[Array, "n n"], E: Float[Array, "p p"], number: int = 0) -> Eigen:
-    """The R of Lemma 3 for a positive real eigenvalue of M, counted from the largest, differentiable.
+def eigenvector(Q: Float[Array, "n n"], E: Float[Array, "p p"]) -> Eigen:
+    """The R of Lemma 3 for the largest positive real eigenvalue of M, differentiable.
 
     Works on unique pairs, where M is P x P: the n^2 x n^2 matrix of the paper has the same non-zero eigenvalues. The
     decomposition is a constant to differentiation; one Newton step on (M - lambda) v = 0, v.v fixed, with the
@@ -162,9 +135,8 @@ def eigenvector(Q: Float[Array, "n n"], E: Float[Array, "p p"], number: int = 0)
     fixed = lax.stop_gradient(M)
     values, vectors = jnp.linalg.eig(fixed)
     usable = (jnp.abs(values.imag) <= 1e-12 * jnp.abs(values)) & (values.real > 0)
-    # There is at least one, the spectral radius; where there are fewer than asked for, the smallest of them.
-    order = jnp.argsort(jnp.where(usable, -values.real, jnp.inf))
-    chosen = order[jnp.minimum(number, jnp.sum(usable) - 1)]
+    # There is at least one, the spectral radius.
+    chosen = jnp.argmin(jnp.where(usable, -values.real, jnp.inf))
     value, v = values.real[chosen], vectors[:, chosen].real
     v = v / jnp.sqrt(jnp.sum(twice * v**2))
     v = jnp.where(jnp.sum(jnp.where(rows == columns, v, 0.0)) < 0, -v, v)
@@ -189,7 +161,6 @@ def barrier_loss(
     *,
     barrier: float | Float[Array, ""] = 1.0,
     regularisation: float | Float[Array, ""] = REGULARISATION,
-    margin: float = MARGIN,
 ) -> Float[Array, ""]:
     """-E log p(y' | y) - L_R + c_reg sum (alpha^2 + beta^2), over weighted pairs as in `transition_loss`.
 
@@ -198,19 +169,17 @@ def barrier_loss(
         batch: Pairs (y, y', weight) of shapes (B, d), (B, d), (B,).
         barrier: Weight of -L_R; the paper's is one. Zero leaves the likelihood alone.
         regularisation: c_reg; for Beta functions only.
-        margin: The paper's epsilon.
     """
     R, log_p = _log_probs(parameters, *batch)
-    loss = weighted_mean(-log_p, batch[2]) + barrier * cone_loss(R, margin)
+    loss = weighted_mean(-log_p, batch[2]) + barrier * cone_loss(R)
     for part in (parameters.phi, parameters.psi):
-        if isinstance(part, BoundedBeta):
-            loss = loss + regularisation * sum(jnp.sum(shape**2) for shape in part.shapes)
+        loss = loss + regularisation * sum(jnp.sum(shape**2) for shape in part.shapes)
     return loss
 
 
 def _log_probs(parameters: BarrierParameters, y: Array, y_next: Array, weight: Array) -> tuple[Array, Array]:
     phi, psi = parameters.bases
-    R, value = eigenvector(parameters.Q, phi.overlap(phi.terms(2), psi.terms(2)), parameters.eigenvalue)
+    R, value = eigenvector(parameters.Q, phi.overlap(phi.terms(2), psi.terms(2)))
     y, y_next = (present_or(states, weight, phi) for states in (y, y_next))
 
     def log_g(f: Signed) -> Array:
@@ -228,45 +197,34 @@ def _log_probs(parameters: BarrierParameters, y: Array, y_next: Array, weight: A
     return R, jax.vmap(one)(y, y_next)
 
 
-class BarrierResult(NamedTuple):
+class Feasible(NamedTuple):
     """What the paper's training came to.
 
     Attributes:
-        feasible: Whether R is positive definite.
-        message: What was found, in a sentence.
-        parts: (phi, psi, coupling) for a `Transition`, or None where infeasible.
-        smallest_eigenvalue: Of R, scaled to Frobenius norm one.
-        normalisation_error: The largest |int p(. | x) - 1| over all x with the paper's own R, from the spectrum of
-            R^(-1/2) (Q o G(R) / lambda) R^(-1/2); infinite where infeasible.
-        residual: The largest entry of Q o G(R) / lambda - R, relative to R's.
-        distance: The largest entry of R - A, relative to A's, A the Perron vector of `parts`; NaN where infeasible.
+        parts: (phi, psi, coupling) for a `Transition`.
+        R: The paper's own normaliser, of Frobenius norm one.
+        normalisation_error: The largest |int p(. | x) - 1| over all x with that R, from the spectrum of
+            R^(-1/2) (Q o G(R) / lambda) R^(-1/2).
     """
 
-    feasible: bool
-    message: str
-    parts: tuple[Basis, Basis, Paired] | None
-    smallest_eigenvalue: float
+    parts: tuple[Basis, Basis, Paired]
+    R: np.ndarray
     normalisation_error: float
-    residual: float
-    distance: float
 
 
-def finish(parameters: BarrierParameters) -> BarrierResult:
-    """Check what training left: a coupling to go on with, or why there is none."""
-    (phi, psi), E, *matrices = _outcome(parameters)
+def finish(parameters: BarrierParameters) -> Feasible:
+    """Check what training left: a coupling to go on with, or a TrainingError on why there is none."""
+    bases, *matrices = _outcome(parameters)
     R, image = (np.asarray(matrix) for matrix in matrices)
-    residual = float(np.max(np.abs(image - R)) / np.max(np.abs(R)))
-    smallest = float(np.linalg.eigvalsh(R)[0])
-    factor = _lower(np.asarray(parameters.L))
+    smallest, factor = float(np.linalg.eigvalsh(R)[0]), _lower(np.asarray(parameters.L))
     if not (smallest > 0 and np.all(np.diag(factor) > 0)):
-        return _infeasible(smallest, residual)
-    coupling = Paired(factor)
+        what = f"R has an eigenvalue of {smallest:.3g}" if smallest <= 0 else "Q is singular"
+        raise TrainingError(
+            f"Expected a feasible R, got none: {what}, so g(x) is not positive everywhere and p(x'|x) is no density."
+            " Use objective 'transitions', whose normalisation cannot fail."
+        )
     gains = np.asarray(scipy.linalg.eigh(image, R, eigvals_only=True))
-    error = float(np.max(np.abs(gains - 1.0)))
-    A = np.asarray(_perron(coupling, phi, E))
-    distance = float(np.max(np.abs(R / np.linalg.norm(R) - A)) / np.max(np.abs(A)))
-    message = f"Feasible: smallest eigenvalue of R {smallest:.3g}, int p(.|x) within {error:.2g} of one."
-    return BarrierResult(True, message, (phi, psi, coupling), smallest, error, residual, distance)
+    return Feasible((*bases, Paired(factor)), R, float(np.max(np.abs(gains - 1.0))))
 
 
 def _lower(L: np.ndarray) -> np.ndarray:
@@ -275,28 +233,13 @@ def _lower(L: np.ndarray) -> np.ndarray:
     return (upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]).T
 
 
-def _infeasible(smallest: float, residual: float) -> BarrierResult:
-    what = f"R has an eigenvalue of {smallest:.3g}" if smallest <= 0 else "Q is singular"
-    message = (
-        f"Infeasible: {what}, so g(x) is not positive everywhere and p(x'|x) is no density. Use the largest"
-        " eigenvalue (number 0), or objective 'transitions', whose normalisation cannot fail."
-    )
-    return BarrierResult(False, message, None, smallest, math.inf, residual, math.nan)
-
-
 @eqx.filter_jit
-def _outcome(parameters: BarrierParameters) -> tuple[tuple[Basis, Basis], Array, Array, Array]:
-    """Both bases, the overlaps, R and its image Q o G(R) / lambda."""
+def _outcome(parameters: BarrierParameters) -> tuple[tuple[Basis, Basis], Array, Array]:
+    """Both bases, R and its image Q o G(R) / lambda."""
     phi, psi = parameters.bases
     E = phi.overlap(phi.terms(2), psi.terms(2))
-    R, value = eigenvector(parameters.Q, E, parameters.eigenvalue)
-    return (phi, psi), E, R, schur_map(parameters.Q, E, R) / value
-
-
-@eqx.filter_jit
-def _perron(coupling: Paired, phi: Basis, E: Array) -> Array:
-    A = coupling.normalise(phi, E).g.matrix
-    return A / jnp.linalg.norm(A)
+    R, value = eigenvector(parameters.Q, E)
+    return (phi, psi), R, schur_map(parameters.Q, E, R) / value
 
 
 class Barrier(Plain):
@@ -309,14 +252,10 @@ class Barrier(Plain):
 
     def _begun(self, stacked: Parameters) -> BarrierParameters:
         starts = unstack(stacked, self.settings.members)
-        return stack([BarrierParameters.start(*start[:3]) for start in starts])  # type: ignore[arg-type]
+        return stack([BarrierParameters.start(*start[:3]) for start in starts])
 
     def _finished(self, stacked: Parameters, trained: BarrierParameters) -> Parameters:
         starts, ends = (unstack(part, self.settings.members) for part in (stacked, trained))
-        results = [finish(member) for member in ends]
-        for member, result in enumerate(results):
-            if result.parts is None:
-                raise TrainingError(f"Expected a feasible R, got none in member {member}. {result.message}")
-        self.chosen["paper_normalisation_error"] = max(result.normalisation_error for result in results)
-        parts = [result.parts for result in results if result.parts is not None]
-        return stack([Parameters(*part, *start[3:]) for part, start in zip(parts, starts, strict=True)])
+        found = [finish(member) for member in ends]
+        self.chosen["paper_normalisation_error"] = max(one.normalisation_error for one in found)
+        return stack([Parameters(*one.parts, *start[3:]) for one, start in zip(found, starts, strict=True)])

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sosmarkov.factor.likelihood import LinearReading
+
 _ROUNDS = 30
 # Readings that a start looks at, and how far into past and future.
 _MOST = 10_000
@@ -32,16 +34,11 @@ class Linear(NamedTuple):
     P: np.ndarray
 
 
-class Known(NamedTuple):
-    """A known sensor o = C x + c + N(0, R)."""
+def draw_states(readings: np.ndarray, dim: int, known: LinearReading | None, seed: int) -> np.ndarray:
+    """States of shape (N, T, dim), drawn given all readings (N, T, k) of each sequence, NaN where missing.
 
-    C: np.ndarray
-    c: np.ndarray
-    R: np.ndarray
-
-
-def draw_states(readings: np.ndarray, dim: int, known: Known | None, seed: int) -> np.ndarray:
-    """States of shape (N, T, dim), drawn given all readings (N, T, k) of each sequence, NaN where missing."""
+    A known sensor keeps its coordinates.
+    """
     rng = np.random.default_rng(seed)
     some = rng.permutation(len(readings))[: max(2, _MOST // readings.shape[1])]
     model = canonical_start(readings[some], dim, known)
@@ -50,7 +47,7 @@ def draw_states(readings: np.ndarray, dim: int, known: Known | None, seed: int) 
     return smoothed(model, readings, rng).drawn
 
 
-def canonical_start(readings: np.ndarray, dim: int, known: Known | None) -> Linear:
+def canonical_start(readings: np.ndarray, dim: int, known: LinearReading | None) -> Linear:
     """The process of the `dim` directions of past readings that say most about future ones."""
     count, length, k = readings.shape
     window = min(_WINDOW, length // 3)
@@ -70,19 +67,13 @@ def canonical_start(readings: np.ndarray, dim: int, known: Known | None) -> Line
     C, c, R = _regressed(x.reshape(-1, dim), now.reshape(-1, k))
     if known is not None:
         # Coordinates in which the known sensor reads what this one reads; the others are what it does not see.
-        hidden = _null(known.C)
-        M = np.linalg.pinv(known.C) @ C + hidden.T @ np.linalg.svd(C)[2][::-1][: len(hidden)]
-        x = x @ M.T + np.linalg.pinv(known.C) @ (c - known.c)
-        C, c, R = known
+        H, offset, std = (np.asarray(part) for part in known)
+        seen, hidden = np.linalg.pinv(H), np.linalg.svd(H)[2][np.linalg.matrix_rank(H) :]
+        x = x @ (seen @ C + hidden.T @ np.linalg.svd(C)[2][::-1][: len(hidden)]).T + seen @ (c - offset)
+        C, c, R = H, offset, std**2
     A, a, Q = _regressed(x[:, :-1].reshape(-1, dim), x[:, 1:].reshape(-1, dim), full=True)
     flat = x.reshape(-1, dim)
     return Linear(A, a, Q, C, c, R, flat.mean(axis=0), np.cov(flat.T).reshape(dim, dim) + _LEAST * np.eye(dim))
-
-
-def _null(C: np.ndarray) -> np.ndarray:
-    """Orthonormal rows that C does not see."""
-    _, _, V = np.linalg.svd(C)
-    return V[np.linalg.matrix_rank(C) :]
 
 
 def _filled(readings: np.ndarray) -> np.ndarray:

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
-from sosmarkov.core.numerics import Signed
 from sosmarkov.factor.background import Background
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.beliefs import ProductBelief
@@ -79,16 +78,12 @@ class Start(NamedTuple):
 
 
 def realise_start(start: Start) -> Form:
-    """The initial form h_0 with its background."""
+    """The initial form h_0 with its background, int g h_0 = 1."""
     g, basis, factor, share = start
     # The broad function has no part in what is trained.
-    own = normalised(g, g.free(basis if share == 0 else basis.with_broad(BROAD), factor))
+    own = g.free(basis if share == 0 else basis.with_broad(BROAD), factor)
+    own = own.scale(-jnp.log(g.coefficients @ overlap_table(g, own) @ own.coefficients))
     return own if share == 0 else Background(share, g.coefficients @ overlap_table(g, own)[:, -1]).form(own)
-
-
-def normalised(g: Form, h: Form) -> Form:
-    """h scaled so that int g h = 1."""
-    return h.scale(-jnp.log(g.coefficients @ overlap_table(g, h) @ h.coefficients))
 
 
 def weighted_mean(values: Float[Array, "*b"], weight: Float[Array, "*b"]) -> Float[Array, ""]:
@@ -129,29 +124,6 @@ def _log_product(g: Form, h: Form, y: Float[Array, "b d"]) -> Float[Array, " b"]
     return jax.vmap(lambda y: g.log_value(y) + h.log_value(y))(y)
 
 
-def log_form(g: Form, C: Float[Array, " q"], f: Signed) -> Float[Array, ""]:
-    """Log of the form of g's kind with these coefficients from the values of its functions."""
-    values, log_scale = f.scaled()
-    return jnp.log(g.values(C, values[None])[0]) + g.order * log_scale
-
-
-def _coefficients(
-    dynamics: FactorTransition, start: Form, steps: int, inputs: Float[Array, "b k e"] | None
-) -> Float[Array, "k q"] | Float[Array, "b k q"]:
-    """C_1, ..., C_steps of the belief, or of each trajectory's own under its inputs."""
-    message = dynamics.enter(ProductBelief(g=dynamics.g, h=start, transform=dynamics.transform))
-
-    # The first step is one of the loop's: taken before it, a second copy of it and of its gradient would be compiled.
-    def advance(message: Message, u: Array | None) -> tuple[Message, Array]:
-        C = dynamics.push(message, u)
-        return dynamics.message(C), C
-
-    def path(u: Array | None) -> Array:
-        return lax.scan(advance, message, u, length=steps)[1]
-
-    return path(None) if inputs is None else jax.vmap(path)(inputs)
-
-
 def belief_log_probs(
     transition: FactorTransition,
     start: Form,
@@ -164,7 +136,18 @@ def belief_log_probs(
     states = jnp.swapaxes(present_or(trajectories, present, psi), 0, 1)
     at_start = _log_product(g, start, states[0])
 
-    coefficients = _coefficients(transition, start, states.shape[0] - 1, inputs)
+    message = transition.enter(ProductBelief(g=g, h=start, transform=transition.transform))
+
+    # The first step is one of the loop's: taken before it, a second copy of it and of its gradient would be compiled.
+    def advance(message: Message, u: Array | None) -> tuple[Message, Array]:
+        C = transition.push(message, u)
+        return transition.message(C), C
+
+    def path(u: Array | None) -> Array:
+        return lax.scan(advance, message, u, length=len(states) - 1)[1]
+
+    # Of the belief, or of each trajectory's own under its inputs.
+    coefficients = path(None) if inputs is None else jax.vmap(path)(inputs)
 
     def features(y: Array) -> tuple[Array, Array, Array, Array]:
         inside = psi.inside(y)
@@ -184,24 +167,29 @@ def belief_log_probs(
     return jnp.swapaxes(jnp.concatenate([at_start[None], later]), 0, 1)
 
 
-def belief_loss(parameters: Parameters, batch: tuple[Array, ...], weight: float) -> Float[Array, ""]:
+class BeliefLoss(NamedTuple):
     """-log p_k(y_k), weighted mean over trajectories and k, plus `weight` times a transition loss along them.
 
-    Args:
-        parameters: What is trained.
-        batch: Trajectories of shape (B, T, d), the weight of each of their states, (B, T), zero where missing, and
-            the inputs of their steps, (B, T - 1, e), where there are any.
+    Equal by value, so that it is compiled once.
+
+    Attributes:
         weight: Of the transition loss, taken on one pair a trajectory, weighted by the product of its states'.
     """
-    trajectories, present, *rest = batch
-    inputs = rest[0] if rest else None
-    transition, start = realise(parameters)
-    loss = weighted_mean(-belief_log_probs(transition, start, trajectories, present, inputs), present)
-    count, length, _ = trajectories.shape
-    if weight == 0 or length < 2:
-        return loss
-    # One transition a trajectory, at a step that differs from one to the next: the cost of a batch of pairs.
-    row, k = jnp.arange(count), jnp.arange(count) % (length - 1)
-    both = present[row, k] * present[row, k + 1]
-    u = None if inputs is None else inputs[row, k]
-    return loss + weight * _transition_loss(transition, trajectories[row, k], trajectories[row, k + 1], both, u)
+
+    weight: float
+
+    def __call__(self, parameters: Parameters, batch: tuple[Array, ...]) -> Float[Array, ""]:
+        """Of trajectories (B, T, d), the weights of their states (B, T), zero where missing, and any inputs."""
+        trajectories, present, *rest = batch
+        inputs = rest[0] if rest else None
+        transition, start = realise(parameters)
+        loss = weighted_mean(-belief_log_probs(transition, start, trajectories, present, inputs), present)
+        count, length, _ = trajectories.shape
+        if self.weight == 0 or length < 2:
+            return loss
+        # One transition a trajectory, at a step that differs from one to the next: the cost of a batch of pairs.
+        row, k = jnp.arange(count), jnp.arange(count) % (length - 1)
+        both = present[row, k] * present[row, k + 1]
+        u = None if inputs is None else inputs[row, k]
+        pairs = trajectories[row, k], trajectories[row, k + 1], both, u
+        return loss + self.weight * _transition_loss(transition, *pairs)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import numpy as np
-from jax import Array
 
 from sosmarkov.data.dataset import EXTREME, Dataset, from_trajectories, robust_standardize
 from sosmarkov.data.enough import repeated
@@ -19,41 +18,25 @@ from sosmarkov.data.stream import Stream
 from sosmarkov.factor.forms import Form
 from sosmarkov.factor.step import FactorTransition
 from sosmarkov.learning.choose import Settings
-from sosmarkov.learning.factor.initialise import model_space, start_initial, start_transition, wanted_start
-from sosmarkov.learning.factor.mixtures import points_for
+from sosmarkov.learning.factor.initialise import model_space, start_parameters
 from sosmarkov.learning.factor.objectives import (
+    BeliefLoss,
     Parameters,
     Start,
-    belief_loss,
     initial_loss,
     realise,
     realise_transition,
     transition_loss,
 )
-from sosmarkov.learning.factor.rolled import rolled
-from sosmarkov.learning.inputs import make_features
+from sosmarkov.learning.factor.rolled import rolled, told
 from sosmarkov.learning.loop import evaluate
-from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.task import Phase, Task
+from sosmarkov.learning.options import made
+from sosmarkov.learning.phases import Phase, Task, Trainer
 from sosmarkov.process.process import MarkovProcess
 from sosmarkov.spaces.transforms import Affine, GaussianCDF, Standardize, Transform, rows_to_data, rows_to_model
 
-# Most functions of p_0.
-STARTS = 8
-# Most rows that a start looks at.
-ROWS = 20_000
 # Where a normal distribution function is one in double precision there is no density: a little less than that.
 _EXTREME_CDF = 8.0
-
-
-class BeliefLoss(NamedTuple):
-    """`belief_loss` with its weight; equal by value, so that it is compiled once."""
-
-    weight: float
-
-    def __call__(self, parameters: Parameters, batch: tuple[Array, ...]) -> Array:
-        """The loss of a batch of trajectories."""
-        return belief_loss(parameters, batch, self.weight)
 
 
 class Plain(Task[MarkovProcess]):
@@ -63,17 +46,17 @@ class Plain(Task[MarkovProcess]):
         data: What was given.
         stream: Where more trajectories come from than are in memory, or None.
         settings: What steers training.
-        phases: Runs the surrogate's training.
+        trainer: Runs the surrogate's training.
     """
 
-    def __init__(self, data: Dataset, stream: Stream | None, settings: Settings, phases: Phases):
+    def __init__(self, data: Dataset, stream: Stream | None, settings: Settings, trainer: Trainer):
         self.settings, self._stream = settings, stream
         self.chosen: dict[str, Any] = dict(settings.chosen)
         self._scale = robust_standardize(data.states)
         data, self.chosen["set_aside"] = data.within(self._scale, EXTREME)
         self.chosen["repeated_pairs"] = repeated(data)
         training, held_out = data.split(settings.validation, settings.seed)
-        training, held_out, judged = self._material(training, held_out, phases)
+        training, held_out, judged = self._material(training, held_out, trainer)
         self.transform = _make_transform(settings, training)
         (training, lost), (held_out, _), (judged, seen) = (
             _within(d, self.transform) for d in (training, held_out, judged)
@@ -131,18 +114,16 @@ class Plain(Task[MarkovProcess]):
     def _forward(self, x: np.ndarray) -> np.ndarray:
         return rows_to_model(self.transform, x)[0]
 
-    def _material(self, training: Dataset, held_out: Dataset, phases: Phases) -> tuple[Dataset, Dataset, Dataset]:
+    def _material(self, training: Dataset, held_out: Dataset, trainer: Trainer) -> tuple[Dataset, Dataset, Dataset]:
         """What to train on, to stop by and to score, in data space: the given data, or a surrogate's trajectories."""
         scale, found = self._scale, None
         # With so many trajectories that they have to be streamed, nothing is gained by inventing more.
         if self.settings.may_roll and self._stream is None:
             seen, new = (part.mapped(lambda x: rows_to_model(scale, x)[0]) for part in (training, held_out))
-            found = rolled(phases, seen, new, self.settings)
-        self.chosen["surrogate"] = found is not None
+            found = rolled(trainer, seen, new, self.settings)
+        self.chosen |= told(found)
         if found is None:
             return training, held_out, held_out
-        if found.gain is not None:
-            self.chosen["surrogate_gain"] = round(found.gain, 4)
         fresh, stop = (part.mapped(partial(rows_to_data, scale)) for part in (found.training, found.held_out))
         # Transitions and beliefs from the surrogate, initial states as they were given.
         return (
@@ -176,18 +157,6 @@ def _start_of(stacked: Parameters) -> Start:
 _each_g = eqx.filter_jit(eqx.filter_vmap(lambda one: realise_transition(one).g, in_axes=eqx.if_array(0)))
 
 
-def start_parameters(settings: Settings, training: Dataset, seed: int) -> Parameters:
-    """Where one member begins, from data in model space."""
-    s, (pairs, starts) = settings, (training.pairs, training.starts)
-    rows, first = (_rows(weight, s.size, seed) for weight in (pairs.weight, starts.weight))
-    wanted = wanted_start(s.basis, s.coupling, s.size, rank=s.rank, background=s.background, seed=seed)
-    u = None if pairs.u is None else pairs.u[rows]
-    features = None if u is None else make_features(s.features, s.period, u, seed)
-    begun = start_transition(pairs.x[rows], pairs.x_next[rows], wanted, s.coupling, features, u)
-    few = wanted._replace(size=min(s.size, STARTS))
-    return Parameters(*begun, *start_initial(starts.x[first], few, s.coupling))
-
-
 def realised(parameters: Parameters, transform: Transform) -> tuple[FactorTransition, Form]:
     """The transition in data space and h_0."""
     found, start = _realise(parameters)
@@ -198,9 +167,10 @@ _realise = eqx.filter_jit(realise)
 
 
 def _make_transform(settings: Settings, training: Dataset) -> Transform:
-    asked = settings.transform if settings.transform is not None else model_space(settings.basis)
-    if isinstance(asked, Transform):
-        return asked
+    own = made(settings.transform, Transform)
+    if own is not None:
+        return own
+    asked = settings.transform or model_space(settings.basis)
     if asked == "whiten":
         return Affine.whiten(training.states)
     scale = robust_standardize(training.states)
@@ -212,11 +182,3 @@ def _within(data: Dataset, transform: Transform) -> tuple[Dataset, int]:
     if not isinstance(transform, GaussianCDF):
         return data, 0
     return data.within(Standardize(transform.mean, transform.std), _EXTREME_CDF)
-
-
-def _rows(weight: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Rows for a start, as many as it looks at, drawn by weight where weights differ."""
-    rng, most = np.random.default_rng(seed), max(ROWS, points_for(size))
-    if np.ptp(weight) > 0:
-        return rng.choice(len(weight), min(len(weight), most), p=weight / weight.sum())
-    return rng.permutation(len(weight))[:most]

@@ -6,6 +6,7 @@ C' = push(P): the evidence is a smooth function of all parameters, and so is p(x
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,24 +22,18 @@ from sosmarkov.data.history import History
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.forms import Form
+from sosmarkov.factor.likelihood import LinearReading
 from sosmarkov.factor.readings import KnownReader
+from sosmarkov.factor.starts import Mixture
 from sosmarkov.factor.step import FactorTransition
 from sosmarkov.inference.recursion import passes
 from sosmarkov.learning.choose import Settings
-from sosmarkov.learning.factor.augment import augmented
-from sosmarkov.learning.factor.mixtures import Mixture, fit_mixture, in_parallel
-from sosmarkov.learning.factor.objectives import (
-    Parameters,
-    log_form,
-    present_or,
-    realise,
-    transition_loss,
-    weighted_mean,
-)
-from sosmarkov.learning.factor.plain import initial_phase, realised, start_parameters
+from sosmarkov.learning.factor.initialise import fit_mixture, start_parameters
+from sosmarkov.learning.factor.objectives import Parameters, present_or, realise, transition_loss, weighted_mean
+from sosmarkov.learning.factor.plain import initial_phase, realised
+from sosmarkov.learning.factor.rolled import augmented, told
 from sosmarkov.learning.loop import evaluate
-from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.task import Phase, Task
+from sosmarkov.learning.phases import Phase, Task, Trainer, in_parallel
 from sosmarkov.process.process import MarkovProcess
 from sosmarkov.sensors import LinearSensor, Sensor
 from sosmarkov.spaces.transforms import Identity, Standardize, Transform
@@ -113,10 +108,11 @@ def run_filter(
 
 def _priors(transition: FactorTransition, start: Form, predicted: Array, states: Array) -> Float[Array, " t"]:
     """log p(y_k | o_0, ..., o_(k-1)) along one sequence."""
-    log_g, psi = transition.g.log_value_inside, transition.psi
+    g, log_g = transition.g, transition.g.log_value_inside
 
     def later(C: Array, y: Array) -> Array:
-        return log_g(y) + log_form(transition.g, C, psi.evaluate(y))
+        f, log_scale = transition.psi.evaluate(y).scaled()
+        return log_g(y) + (jnp.log(g.values(C, f[None])[0]) + g.order * log_scale)
 
     return jnp.append(log_g(states[0]) + start.log_value(states[0]), jax.vmap(later)(predicted, states[1:]))
 
@@ -126,12 +122,7 @@ def _log_reading(sensor: Sensor, basis: Basis, transform: Transform) -> Callable
 
     def part_of(part: Sensor, o: Array, y: Array) -> Array:
         read = part.linear(basis, transform)
-        if read is None:
-            return part.reading(o, basis, transform).log_value(basis, y)
-        there = ~jnp.isnan(o)
-        away = jnp.where(there, o, 0.0) - read.H @ y - read.offset
-        log_density = jax.scipy.stats.norm.logpdf(away, 0.0, read.std)
-        return jnp.sum(jnp.where(there, log_density, 0.0))
+        return part.reading(o, basis, transform).log_value(basis, y) if read is None else _log_linear(read, o, y)
 
     def log_value(o: Array, y: Array) -> Array:
         values = [jnp.log(weight) + part_of(part, o, y) for weight, part in sensor.parts()]
@@ -140,29 +131,23 @@ def _log_reading(sensor: Sensor, basis: Basis, transform: Transform) -> Callable
     return log_value
 
 
-class Regression(NamedTuple):
-    """o = matrix y + offset + noise by least squares, and the standard deviations of the noise."""
-
-    matrix: np.ndarray
-    offset: np.ndarray
-    std: np.ndarray
-
-    def log_prob(self, y: np.ndarray, o: np.ndarray) -> np.ndarray:
-        """Of rows, shape (N,)."""
-        away = (o - y @ self.matrix.T - self.offset) / self.std
-        return -np.sum(0.5 * away**2 + np.log(self.std) + 0.5 * np.log(2.0 * np.pi), axis=1)
+def _log_linear(read: LinearReading, o: Array, y: Array) -> Array:
+    """log p(o | y) of one reading, of as much of it as is there."""
+    there = ~jnp.isnan(o)
+    away = jnp.where(there, o, 0.0) - read.H @ y - read.offset
+    return jnp.sum(jnp.where(there, jax.scipy.stats.norm.logpdf(away, 0.0, read.std), 0.0))
 
 
-def regress(y: np.ndarray, o: np.ndarray) -> Regression:
-    """Each reading on the states, over the rows where it is there."""
+def regress(y: np.ndarray, o: np.ndarray) -> LinearReading:
+    """o = H y + offset + noise by least squares: each number on the states, over the rows where it is there."""
     found = []
     for column in o.T:
         known = ~np.isnan(column)
         design = np.concatenate([y[known], np.ones((known.sum(), 1))], axis=1)
         slope = np.linalg.lstsq(design, column[known], rcond=None)[0]
         found.append((*slope, np.std(column[known] - design @ slope)))
-    table = np.asarray(found)
-    return Regression(table[:, :-2], table[:, -2], table[:, -1])
+    table = jnp.asarray(found)
+    return LinearReading(table[:, :-2], table[:, -2], table[:, -1])
 
 
 def gain_of_a_mixture(training: Dataset, held_out: Dataset, seed: int) -> float:
@@ -171,13 +156,14 @@ def gain_of_a_mixture(training: Dataset, held_out: Dataset, seed: int) -> float:
     if len(o) < 20 * _COMPONENTS or len(o_new) == 0:
         return -np.inf
     line = regress(y, o)
-    if np.min(line.std) < _NOISELESS:
+    if jnp.min(line.std) < _NOISELESS:
         return np.inf
     (mixture,) = in_parallel(lambda s: fit_mixture(np.concatenate([y, o], axis=1), _COMPONENTS, True, s), [seed])
     d = y.shape[1]
     states = Mixture(mixture.weights, mixture.means[:, :d], mixture.covariances[:, :d, :d])
     both = mixture.log_density(np.concatenate([y_new, o_new], axis=1))
-    return float(np.mean(both - states.log_density(y_new) - line.log_prob(y_new, o_new)))
+    by_line = np.asarray(jax.vmap(partial(_log_linear, line))(jnp.asarray(o_new), jnp.asarray(y_new)))
+    return float(np.mean(both - states.log_density(y_new) - by_line))
 
 
 def _complete(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -206,51 +192,73 @@ class Sensing(NamedTuple):
     chosen: dict[str, Any]
 
 
-class Read(Task[MarkovProcess]):
-    """A process with a sensor that is known, or linear and learned.
+class Sensed(Task[MarkovProcess]):
+    """What is learned from states and readings: transitions, p_0, and last the filter.
 
     Args:
-        sensed: States and readings in model space (readings as given for a known sensor), and the sensor.
+        sensed: States and readings in model space, and the sensor.
         settings: What steers training.
-        phases: Runs the surrogate's training.
+        trainer: Runs other training that this takes.
     """
 
+    loss: Callable[..., Any]
     # Of the last phase and its score, and whether states count beside the readings.
-    last, told, scored = "filter", "filtered", True
+    last, score, scored = "filter", "filtered", True
+    # A step of it costs what several do before: half as many. Whether it is told what it brings.
+    shorter, compared = 2, True
 
-    def __init__(self, sensed: Sensing, settings: Settings, phases: Phases):
-        s = self.settings = settings
-        self.sensed = sensed
-        self.chosen = s.chosen | sensed.chosen
-        training, self._held_out = sensed.data.split(s.validation, s.seed)
-        self._sensor, self._transform = self._begun(training)
-        self._training = self._material(training, phases)
-        self._loss = FilterLoss(sensed.sensor is None, self.scored)
+    def __init__(self, sensed: Sensing, settings: Settings, trainer: Trainer):
+        del trainer
+        self.settings, self.sensed = settings, sensed
+        self.chosen = settings.chosen | sensed.chosen
+        self.training, self.held_out = sensed.data.split(settings.validation, settings.seed)
 
-    def start(self, seed: int) -> ReadParameters:
-        """A plain start, with the sensor as it is known, or as regression has it."""
-        process = start_parameters(self.settings, self._training, seed)
-        return ReadParameters(process, self._sensor, self._transform)
+    @abstractmethod
+    def first(self) -> list[Phase]:
+        """Transitions and p_0."""
 
     def phases(self) -> list[Phase]:
         """Transitions, p_0, and filters where beliefs are asked for."""
-        s, training, held_out = self.settings, self._training, self._held_out
-        found = [
-            Phase("transitions", transition_loss, training.pairs.batch, held_out.pairs.batch).of("process"),
-            initial_phase(s, training, held_out).of("process"),
-        ]
-        if s.objective != "beliefs":
-            return found
-        # A step costs what several do before: half as many.
-        plan = {"batch_size": TOGETHER, "steps": max(1, s.phase_steps // 2)}
-        return [*found, Phase(self.last, self._loss, training.paths.batch(), held_out.paths.batch(), plan, scored=True)]
+        if self.settings.objective != "beliefs":
+            return self.first()
+        plan = {"batch_size": TOGETHER, "steps": max(1, self.settings.phase_steps // self.shorter)}
+        training, held_out = self.training.paths.batch(), self.held_out.paths.batch()
+        return [*self.first(), Phase(self.last, self.loss, training, held_out, plan, scored=self.compared)]
 
     def scores(self, parameters: Any) -> dict[str, float]:
         """Of states and readings given the readings before, or of readings alone."""
-        loss = evaluate(self._loss, parameters, self._held_out.paths.batch())
+        loss = evaluate(self.loss, parameters, self.held_out.paths.batch())
         shift = np.sum(np.log(np.asarray(self.sensed.scale_o.std)))
         shift += np.sum(np.log(np.asarray(self.sensed.scale.std))) if self.scored else 0
-        return {self.told: float(-np.mean(loss) - shift)}
+        return {self.score: float(-np.mean(loss) - shift)}
+
+
+class Read(Sensed):
+    """A process with a sensor that is known (whose readings are as given), or linear and learned."""
+
+    def __init__(self, sensed: Sensing, settings: Settings, trainer: Trainer):
+        super().__init__(sensed, settings, trainer)
+        self._sensor, self._transform = self._begun(self.training)
+        found = None
+        # Nothing is rolled from states that nobody saw.
+        if settings.may_roll and self.scored:
+            found = augmented(trainer, self.training, self.held_out, self._sensor, self._transform, settings)
+        self.chosen |= told(found)
+        self.training = self.training if found is None else found.training
+        self.loss = FilterLoss(sensed.sensor is None, self.scored)
+
+    def start(self, seed: int) -> ReadParameters:
+        """A plain start, with the sensor as it is known, or as regression has it."""
+        process = start_parameters(self.settings, self.training, seed)
+        return ReadParameters(process, self._sensor, self._transform)
+
+    def first(self) -> list[Phase]:
+        """Those of the process alone."""
+        training, held_out = self.training, self.held_out
+        return [
+            Phase("transitions", transition_loss, training.pairs.batch, held_out.pairs.batch).of("process"),
+            initial_phase(self.settings, training, held_out).of("process"),
+        ]
 
     def realise(self, parameters: ReadParameters, history: History) -> MarkovProcess:
         """In data space."""
@@ -259,17 +267,6 @@ class Read(Task[MarkovProcess]):
         sensor = sensed.sensor or in_data_space(parameters.sensor, sensed.scale, sensed.scale_o)
         return MarkovProcess(transition, start, sensor=sensor, history=history)
 
-    def _material(self, training: Dataset, phases: Phases) -> Dataset:
-        """What to train on: the given data, or a surrogate's trajectories with readings drawn by the sensor."""
-        found = None
-        if self.settings.may_roll:
-            found = augmented(phases, training, self._held_out, self._sensor, self._transform, self.settings)
-        self.chosen["surrogate"] = found is not None
-        if found is None:
-            return training
-        self.chosen["surrogate_gain"] = round(found[1], 4)
-        return found[0]
-
     def _begun(self, training: Dataset) -> tuple[Sensor, Transform]:
         """The sensor training begins with, and the map from its states to model space."""
         if self.sensed.sensor is not None:
@@ -277,28 +274,22 @@ class Read(Task[MarkovProcess]):
         states, present, readings = training.paths[:3]
         assert readings is not None
         line = regress(states[present > 0], readings[present > 0])
-        if np.min(line.std) < _NOISELESS:
+        if jnp.min(line.std) < _NOISELESS:
             raise ValueError(
                 "Expected readings with noise for a linear sensor, got ones that are a linear function of the states:"
                 " their density has no bound. Use sensor='joint', or a known sensor with a small std."
             )
-        return LinearSensor(line.matrix, line.std, offset=line.offset), Identity(line.matrix.shape[1])
+        return LinearSensor(line.H, line.std, offset=line.offset), Identity(line.H.shape[1])
 
 
 class Latent(Read):
-    """A process and its sensor from readings alone: the states are a start, and nothing is rolled from them."""
+    """A process and its sensor from readings alone: the states are a start."""
 
-    last, told, scored = "evidence", "evidence", False
-
-    def _material(self, training: Dataset, phases: Phases) -> Dataset:
-        del phases
-        self.chosen["surrogate"] = False
-        return training
+    last, score, scored = "evidence", "evidence", False
 
 
-def in_data_space(sensor: Sensor, scale: Standardize, scale_o: Standardize) -> LinearSensor:
+def in_data_space(sensor: Any, scale: Standardize, scale_o: Standardize) -> LinearSensor:
     """The linear sensor of states and readings as they were given."""
-    assert isinstance(sensor, LinearSensor)
     matrix = scale_o.std[:, None] * sensor.matrix / scale.std
     offset = scale_o.mean + scale_o.std * sensor.offset - matrix @ scale.mean
     return LinearSensor(matrix, scale_o.std * sensor.std, offset=offset)

@@ -1,17 +1,21 @@
-"""Fresh trajectories from a surrogate, and whether they are good enough to learn from."""
+"""Fresh trajectories from a surrogate, with what a sensor would have read of them, and whether they are good enough."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sosmarkov.data.dataset import Dataset, from_trajectories
+from sosmarkov.data.dataset import Dataset, Paths, from_paths, from_trajectories
+from sosmarkov.factor.bases import FullGaussianBasis
+from sosmarkov.factor.likelihood import LinearReading
 from sosmarkov.learning.choose import Settings
 from sosmarkov.learning.factor.surrogate import Surrogate, draw_starts, gaussian_score, roll, surrogate_loss
-from sosmarkov.learning.phases import Phases
+from sosmarkov.learning.phases import Phase, Trainer
+from sosmarkov.sensors import Sensor
+from sosmarkov.spaces.transforms import Transform
 
 # So many that fitting them is as good as knowing where they come from: as many as these, and as many per function.
 _COUNT, _COUNT_EACH = 20_000, 100
@@ -37,22 +41,27 @@ class Rolled(NamedTuple):
     gain: float | None
 
 
-def rolled(phases: Phases, training: Dataset, held_out: Dataset, settings: Settings) -> Rolled | None:
+def told(found: Rolled | None) -> dict[str, Any]:
+    """What the history says of it."""
+    gain = None if found is None else found.gain
+    return {"surrogate": found is not None} | ({} if gain is None else {"surrogate_gain": round(gain, 4)})
+
+
+def rolled(trainer: Trainer, training: Dataset, held_out: Dataset, settings: Settings) -> Rolled | None:
     """Fit a surrogate, roll it from fresh initial states; None where real trajectories serve better.
 
     Data are in standardised space. One step more is rolled than beliefs are trained for: the last states then
     have successors, like all others.
     """
     surrogate = Surrogate(training)
-    networks = phases.run(
-        "surrogate", surrogate.start(settings.seed), surrogate_loss, surrogate.batch(training),
-        surrogate.batch(held_out), learning_rate=3e-3, patience=1000,
-    )  # fmt: skip
+    plan = {"learning_rate": 3e-3, "patience": 1000}
+    phase = Phase("surrogate", surrogate_loss, surrogate.batch(training), surrogate.batch(held_out), plan)
+    networks = trainer.run(phase, surrogate.start(settings.seed))
     count = max(_COUNT, _COUNT_EACH * settings.size)
     starts = draw_starts(*training.starts.batch, count, settings.seed)
     inputs = None if training.pairs.u is None else draw_inputs(training, count, settings.horizon + 1, settings.seed)
     states = roll(
-        surrogate.with_networks(networks), jnp.asarray(starts), settings.horizon + 1, jax.random.key(settings.seed),
+        surrogate, networks, jnp.asarray(starts), settings.horizon + 1, jax.random.key(settings.seed),
         None if inputs is None else jnp.asarray(inputs),
     )  # fmt: skip
     fresh = _followed(np.asarray(states), inputs)
@@ -89,3 +98,49 @@ def _followed(states: np.ndarray, inputs: np.ndarray | None) -> Dataset:
 
 def _near(data: Dataset) -> Dataset:
     return data.kept(lambda x: np.all(np.abs(x) <= _NEAR, axis=-1))[0]
+
+
+def augmented(
+    trainer: Trainer, training: Dataset, held_out: Dataset, sensor: Sensor, transform: Transform, settings: Settings
+) -> Rolled | None:
+    """Rolled trajectories in the place of the training data, with what the sensor reads of them.
+
+    None where real ones serve better, or where the sensor is none that readings are drawn from here.
+
+    Args:
+        trainer: Runs the surrogate's training.
+        training: States and readings in model space.
+        held_out: Likewise.
+        sensor: Known, or as regression has it.
+        transform: From what the sensor reads to model space.
+        settings: What steers training.
+    """
+    parts = linear_parts(sensor, training.dim, transform)
+    if parts is None:
+        return None
+    found = rolled(trainer, training, held_out, settings)
+    if found is None or found.gain is None:
+        return None
+    assert training.paths.readings is not None
+    states, present, *inputs = found.training.paths.batch(training.horizon)
+    rng = np.random.default_rng(settings.seed)
+    weights = np.array([weight for weight, _ in parts])
+    which = rng.choice(len(parts), size=states.shape[:2], p=weights / weights.sum())
+    drawn = []
+    for _, read in parts:
+        H, offset, std = (np.asarray(part) for part in read)
+        mean = states @ H.T + offset
+        drawn.append(mean + std * rng.normal(size=mean.shape))
+    readings = np.take_along_axis(np.stack(drawn), which[None, ..., None], axis=0)[0]
+    # What was missing is missing as it was: whole sequences of gaps are drawn.
+    gaps = np.isnan(training.paths.readings)[rng.integers(len(training.paths.readings), size=len(states))]
+    readings = np.where(gaps[:, : states.shape[1]], np.nan, readings)
+    return found._replace(training=from_paths(Paths(states, present, readings, *inputs)))
+
+
+def linear_parts(sensor: Sensor, dim: int, transform: Transform) -> list[tuple[float, LinearReading]] | None:
+    """A sensor as a mixture of linear readings of a state in model space, with their weights; None where it is none."""
+    any_basis = FullGaussianBasis(np.zeros((1, dim)), np.eye(dim)[None])
+    found = [(float(weight), part.linear(any_basis, transform)) for weight, part in sensor.parts()]
+    linear = [(weight, read) for weight, read in found if read is not None]
+    return linear if len(linear) == len(found) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,25 +19,13 @@ from sosmarkov.factor.bases.gaussian import local
 from sosmarkov.factor.beliefs import ProductBelief
 from sosmarkov.factor.couplings import Kraus
 from sosmarkov.factor.forms import Form, SquaredForm
-from sosmarkov.factor.starts import kraus_parts
+from sosmarkov.factor.starts import BROAD, kraus_parts
 from sosmarkov.factor.transition import Transition
 from sosmarkov.inference.recursion import passes
-from sosmarkov.learning.choose import Settings
-from sosmarkov.learning.factor.initialise import start_initial, wanted_start
-from sosmarkov.learning.factor.mixtures import fit_mixture
-from sosmarkov.learning.factor.objectives import (
-    BROAD,
-    Parameters,
-    present_or,
-    realise,
-    realise_transition,
-    weighted_mean,
-)
-from sosmarkov.learning.factor.plain import ROWS, STARTS
-from sosmarkov.learning.factor.readings import TOGETHER, Sensing
-from sosmarkov.learning.loop import evaluate
-from sosmarkov.learning.phases import Phases
-from sosmarkov.learning.task import Phase, Task
+from sosmarkov.learning.factor.initialise import ROWS, STARTS, fit_mixture, start_initial, wanted_start
+from sosmarkov.learning.factor.objectives import Parameters, present_or, realise, realise_transition, weighted_mean
+from sosmarkov.learning.factor.readings import Sensed
+from sosmarkov.learning.phases import Phase
 from sosmarkov.process.process import MarkovProcess
 from sosmarkov.sensors.joint import LearnedSensor
 
@@ -49,11 +37,10 @@ class SensedParameters(NamedTuple):
     zeta: Basis
 
 
-def realise_sensed(parameters: SensedParameters) -> tuple[Transition, Form, LearnedSensor]:
+def realise_sensed(parameters: SensedParameters) -> tuple[Transition, SquaredForm, LearnedSensor]:
     """The transition, h_0 and the sensor, with their backgrounds."""
     transition, start = realise(parameters.process)
-    assert isinstance(transition, Transition)
-    return transition, start, _sensor(parameters)
+    return transition.at(None), start, _sensor(parameters)  # type: ignore[return-value]
 
 
 def _sensor(parameters: SensedParameters) -> LearnedSensor:
@@ -63,8 +50,7 @@ def _sensor(parameters: SensedParameters) -> LearnedSensor:
 
 def joint_loss(parameters: SensedParameters, batch: tuple[Array, Array, Array, Array]) -> Float[Array, ""]:
     """-log p(y', o' | y), weighted mean over pairs."""
-    transition, sensor = realise_transition(parameters.process), _sensor(parameters)
-    assert isinstance(transition, Transition)
+    transition, sensor = realise_transition(parameters.process).at(None), _sensor(parameters)
     y, y_next, weight, o = batch
     y, y_next = (present_or(states, weight, transition.phi) for states in (y, y_next))
     return weighted_mean(-jax.vmap(partial(sensor.log_prob_model, transition))(y_next, y, o), weight)
@@ -80,12 +66,15 @@ def start_loss(parameters: SensedParameters, batch: tuple[Array, Array, Array]) 
     return weighted_mean(-jax.vmap(partial(_start_log_prob, transition, start, sensor))(y, o), weight)
 
 
-def _start_log_prob(transition: Transition, start: Form, sensor: LearnedSensor, y: Array, o: Array) -> Array:
-    assert isinstance(start, SquaredForm)
+def _start_log_prob(transition: Transition, start: SquaredForm, sensor: LearnedSensor, y: Array, o: Array) -> Array:
     seen = sensor.emitted(o)
-    f, log_scale = start.basis.evaluate(y).scaled()
-    h = f @ sensor.start(start.factor, seen) @ f
-    return transition.g.log_value_inside(y) + jnp.log(h) + 2.0 * log_scale + seen.log_scale
+    return _log_prob(transition.g, start.basis, sensor.start(start.factor, seen), y) + seen.log_scale
+
+
+def _log_prob(g: Form, basis: Basis, matrix: Array, y: Array) -> Array:
+    """log g(y) f(y)^T matrix f(y)."""
+    f, log_scale = basis.evaluate(y).scaled()
+    return g.log_value_inside(y) + jnp.log(f @ matrix @ f) + 2.0 * log_scale
 
 
 def filter_loss(parameters: SensedParameters, batch: tuple[Array, Array, Array]) -> Float[Array, ""]:
@@ -98,18 +87,13 @@ def filter_loss(parameters: SensedParameters, batch: tuple[Array, Array, Array])
 
 
 def _filter_scores(
-    transition: Transition, start: Form, sensor: LearnedSensor, states: Array, readings: Array
+    transition: Transition, start: SquaredForm, sensor: LearnedSensor, states: Array, readings: Array
 ) -> tuple[Array, Array]:
-    assert isinstance(start, SquaredForm)
     reader = sensor.reader(transition)
     initial = ProductBelief(g=transition.g, h=start, transform=transition.transform)
     message = reader.first(initial, readings[0])
     passed = passes(reader, message, readings[1:])
-
-    def score(basis: Basis, matrix: Array, y: Array) -> Array:
-        f, log_scale = basis.evaluate(y).scaled()
-        return transition.g.log_value_inside(y) + jnp.log(f @ matrix @ f) + 2.0 * log_scale
-
+    score = partial(_log_prob, transition.g)
     matrices = jax.vmap(lambda C: unpack_coefficients(C, transition.psi.size))(passed.base)
     later = jax.vmap(partial(score, transition.psi))(matrices, states[1:])
     seen = sensor.emitted(readings[0])
@@ -118,38 +102,19 @@ def _filter_scores(
     return jnp.append(begin, later), jnp.append(message.log_scale, log_evidences)
 
 
-class Joint(Task[MarkovProcess]):
-    """A process together with a sensor of the joint form.
+class Joint(Sensed):
+    """A process together with a sensor of the joint form; nothing is rolled."""
 
-    Args:
-        sensed: States and readings in model space.
-        settings: What steers training.
-        phases: Not used: nothing is rolled.
-    """
+    loss = staticmethod(filter_loss)
+    shorter, compared = 1, False
 
-    def __init__(self, sensed: Sensing, settings: Settings, phases: Phases):
-        del phases
-        self.settings, self.sensed = settings, sensed
-        self.chosen = settings.chosen | sensed.chosen
-        self._training, self._held_out = sensed.data.split(settings.validation, settings.seed)
-
-    def phases(self) -> list[Phase]:
-        """Transitions with readings, p_0, and filters where beliefs are asked for."""
-        training, held_out, steps = self._training, self._held_out, {"steps": self.settings.initial_steps}
-        found = [
+    def first(self) -> list[Phase]:
+        """Transitions with readings, and p_0."""
+        training, held_out, steps = self.training, self.held_out, {"steps": self.settings.initial_steps}
+        return [
             Phase("transitions", joint_loss, training.pairs.read, held_out.pairs.read),
             Phase("initial", start_loss, training.starts.read, held_out.starts.read, steps),
         ]
-        if self.settings.objective != "beliefs":
-            return found
-        last = Phase("filter", filter_loss, training.paths.batch(), held_out.paths.batch(), {"batch_size": TOGETHER})
-        return [*found, last]
-
-    def scores(self, parameters: Any) -> dict[str, float]:
-        """Of states and readings given the readings before."""
-        shift = sum(float(np.sum(np.log(np.asarray(s.std)))) for s in (self.sensed.scale, self.sensed.scale_o))
-        loss = evaluate(filter_loss, parameters, self._held_out.paths.batch())
-        return {"filtered": float(np.mean(-loss)) - shift}
 
     def realise(self, parameters: SensedParameters, history: History) -> MarkovProcess:
         """In data space."""
@@ -162,8 +127,7 @@ class Joint(Task[MarkovProcess]):
         """From mixtures of states and of readings, and how often their components go together."""
         s, rng = self.settings, np.random.default_rng(seed)
         assert s.sensor_size is not None
-        training = self._training
-        y, y_next, weight, o = training.pairs.read
+        y, y_next, _, o = self.training.pairs.read
         rows = rng.permutation(np.flatnonzero(~np.isnan(o).any(axis=1)))[:ROWS]
         mixture = fit_mixture(o[rows], s.sensor_size, False, seed)
         zeta = local(mixture.means, mixture.covariances, 2)
@@ -173,7 +137,7 @@ class Joint(Task[MarkovProcess]):
         # Signs that differ from one function of the reading to the next, so that their products cancel on average.
         signs = rng.choice([-1.0, 1.0], size=(len(K), 1, 1, s.rank))
         K = K * signs * np.sqrt(shares.mean(axis=0))[:, None, None, None]
-        first, _, o_first = training.starts.read
+        first, _, o_first = self.training.starts.read
         basis, F = start_initial(first[:ROWS], wanted._replace(size=min(s.size, STARTS)))
         known = ~np.isnan(o_first).any(axis=1)
         weights = mixture.responsibilities(o_first[known]).mean(axis=0) if known.any() else shares.mean(axis=0)

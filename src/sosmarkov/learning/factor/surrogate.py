@@ -8,6 +8,8 @@ produces data: no density it gives is reported.
 
 from __future__ import annotations
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -76,7 +78,6 @@ class Surrogate(eqx.Module):
     scale: Float[Array, " d"]
     # Mean and spread of the inputs, where there are any.
     input_scale: tuple[Float[Array, " e"], Float[Array, " e"]] | None
-    conditionals: Conditional | None
 
     def __init__(self, data: Dataset):
         self.input_scale = None
@@ -90,7 +91,6 @@ class Surrogate(eqx.Module):
         # A unit to measure residuals in, not a bound on them: where a linear map predicts a coordinate to rounding, its
         # own residuals are no unit.
         self.scale = jnp.asarray(np.maximum(spread, 1e-6 * np.std(y_next, axis=0)))
-        self.conditionals = None
 
     def start(self, seed: int) -> Conditional:
         """One network a coordinate, with a leading axis of coordinates."""
@@ -112,14 +112,12 @@ class Surrogate(eqx.Module):
         fitted = _with_one(context) @ np.asarray(self.linear)
         return context, (data.pairs.x_next - fitted) / np.asarray(self.scale), data.pairs.weight
 
-    def with_networks(self, conditionals: Conditional) -> Surrogate:
-        """The same with trained networks."""
-        return eqx.tree_at(lambda s: s.conditionals, self, conditionals, is_leaf=lambda leaf: leaf is None)
-
-    def sample(self, key: Array, y: Float[Array, " d"], u: Float[Array, " e"] | None) -> Float[Array, " d"]:
-        """One successor of one state."""
+    def sample(
+        self, networks: Conditional, key: Array, y: Float[Array, " d"], u: Float[Array, " e"] | None
+    ) -> Float[Array, " d"]:
+        """One successor of one state, with trained networks."""
         c = self.context(y, u)
-        dynamic, static = eqx.partition(self.conditionals, eqx.is_array)
+        dynamic, static = eqx.partition(networks, eqx.is_array)
 
         def draw(r: Array, item: tuple) -> tuple[Array, None]:
             key, leaves = item
@@ -143,6 +141,7 @@ def surrogate_loss(conditional: Conditional, batch: tuple[Array, Array, Array]) 
 @eqx.filter_jit
 def roll(
     surrogate: Surrogate,
+    networks: Conditional,
     starts: Float[Array, "n d"],
     steps: int,
     key: Array,
@@ -152,7 +151,7 @@ def roll(
 
     def advance(y: Array, at: tuple[Array, Array | None]) -> tuple[Array, Array]:
         key, u = at
-        after = jax.vmap(surrogate.sample)(jax.random.split(key, len(y)), y, u)
+        after = jax.vmap(partial(surrogate.sample, networks))(jax.random.split(key, len(y)), y, u)
         return after, after
 
     by_step = None if inputs is None else jnp.swapaxes(inputs, 0, 1)
