@@ -19,7 +19,8 @@ CACHE = {
     "jax_persistent_cache_min_compile_time_secs": 0.0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
-for name, value in CACHE.items():
+# Arrays of different ranks meet where the code says so, not where a shape happens to fit.
+for name, value in {**CACHE, "jax_numpy_rank_promotion": "raise"}.items():
     os.environ[name.upper()] = str(value)
     jax.config.update(name, value)
 AS_USERS = dict(os.environ)

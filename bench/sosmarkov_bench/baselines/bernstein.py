@@ -50,7 +50,7 @@ def bernstein(x: Float[Array, " n"], degree: int) -> Float[Array, "n j"]:
     """The degree + 1 Bernstein polynomials at points of [0, 1]."""
     j = jnp.arange(degree + 1)
     log_binomial = gammaln(degree + 1.0) - gammaln(j + 1.0) - gammaln(degree - j + 1.0)
-    return jnp.exp(log_binomial + xlogy(j, x[:, None]) + xlog1py(degree - j, -x[:, None]))
+    return jnp.exp(log_binomial[None] + xlogy(j[None], x[:, None]) + xlog1py((degree - j)[None], -x[:, None]))
 
 
 def densities(x: Float[Array, " n"], count: int) -> Float[Array, "n j"]:

@@ -191,7 +191,7 @@ class ProductBelief(DensityBelief):
 
     def expansion(self) -> Expansion:
         """Outer product of the coefficients of g and h."""
-        weights = self.g.coefficients[:, None] * self.h.coefficients
+        weights = self.g.coefficients[:, None] * self.h.coefficients[None]
         return Expansion(self.g.basis, self.g.terms, self.h.terms, weights, self.lower, self.upper)
 
     def log_prob_model(self, y: Float[Array, " d"]) -> Float[Array, ""]:
@@ -293,7 +293,7 @@ class MarginalBelief(DensityBelief):
         """Log of left(y)^T W right(y), and whether rounding is larger than it."""
         basis, weights = self.sum.basis, self.sum.weights
         inside = basis.inside(y) & within(y, self.sum.lower, self.sum.upper)
-        safe = jnp.where(inside[:, None], y, basis.interior_point())
+        safe = jnp.where(inside[:, None], y, basis.interior_point()[None])
         if not basis.axis_aligned:
             # Marginalised, all products of terms stand on the left.
             left = self.sum.left

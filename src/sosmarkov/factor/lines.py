@@ -43,7 +43,7 @@ class SumLine(Line):
         basis = self.sum.basis
         y, log_det = to_model(self.transform, x[:, None])
         inside = basis.inside(y) & within(y, self.sum.lower, self.sum.upper)
-        safe = jnp.where(inside[:, None], y, basis.interior_point())
+        safe = jnp.where(inside[:, None], y, basis.interior_point()[None])
         found = lax.map(self._at, safe, batch_size=self._at_once(len(x)))
         return jnp.where(inside[:, None], found * jnp.exp(log_det)[:, None], 0.0)
 
@@ -80,7 +80,7 @@ class SumLine(Line):
         weights = self.sum.weights
 
         def one(C: Array) -> tuple[Array, Array]:
-            own = (weights.reshape(-1, len(C)) * C).reshape(weights.shape)
+            own = (weights.reshape(-1, len(C)) * C[None]).reshape(weights.shape)
             sum_ = self.sum
             found = Expansion(sum_.basis, sum_.left, sum_.right, own, sum_.lower, sum_.upper)
             mean, covariance = mean_and_covariance(found, self.transform)

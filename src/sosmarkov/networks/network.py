@@ -169,7 +169,7 @@ class BayesianNetwork(eqx.Module):
         """Independent exact draws, parents first, by name, each of shape (*shape, d_i)."""
         return self.belief.sample(key, shape)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the network to one file, which `sosmarkov.load` reads."""
         save(self, path)
 

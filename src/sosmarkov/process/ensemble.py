@@ -1,10 +1,15 @@
 """Ensemble: several processes learned from the same data, and the mixture of what they believe."""
 
+# JAX annotates some of its functions in part.
+# pyright: reportUnknownMemberType=false
+# A property may answer what a contract calls a variable.
+# pyright: reportIncompatibleVariableOverride=false
+
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import equinox as eqx
 import jax
@@ -60,7 +65,11 @@ class Ensemble(Model, Sequence[MarkovProcess]):
         """How many members."""
         return len(self.members)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> MarkovProcess: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[MarkovProcess, ...]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> MarkovProcess | tuple[MarkovProcess, ...]:
         """A member, or a tuple of them for a slice."""
         return self.members[index]
 
@@ -95,7 +104,7 @@ class Ensemble(Model, Sequence[MarkovProcess]):
         """All members under one input that stays."""
         return Ensemble([member.under(u) for member in self.members], history=self.history)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the ensemble to one file, which `sosmarkov.load` reads."""
         save(self, path)
 
@@ -132,8 +141,7 @@ class Ensemble(Model, Sequence[MarkovProcess]):
         self, trajectories: Any, steps: int, *, coordinate: Coordinate = 0, ranges: int = 3
     ) -> ChapmanKolmogorov:
         """Compare the mean of the members' k-step predictions with data."""
-        how = {"coordinate": coordinate, "ranges": ranges}
-        found = [member.ck_test(trajectories, steps, **how) for member in self.members]
+        found = [member.ck_test(trajectories, steps, coordinate=coordinate, ranges=ranges) for member in self.members]
         return found[0]._replace(predicted=np.mean([one.predicted for one in found], axis=0))
 
     def filter(
@@ -162,7 +170,8 @@ class Ensemble(Model, Sequence[MarkovProcess]):
         how = {"sensor": sensor, "inputs": inputs}
         found = self._each(lambda member, s: member.smooth(observations, initial=s, **how), starts)
         filtered = _filtered([one.filtered for one in found], weights)
-        last = filtered.beliefs.weights[-1]  # type: ignore[attr-defined]
+        assert isinstance(filtered.beliefs, MixedBeliefs)
+        last = filtered.beliefs.weights[-1]
         beliefs = MixedBeliefs(tuple(one.beliefs for one in found), jnp.tile(last, (len(filtered.beliefs), 1)))
         return SmoothResult(filtered, beliefs)
 
@@ -265,7 +274,7 @@ class Ensemble(Model, Sequence[MarkovProcess]):
 def _filtered(found: list[FilterResult], weights: Array) -> FilterResult:
     """The mixture of the members' filters: p(m | o_0, ..., o_k) is proportional to p(m) p(o_0, ..., o_k | m)."""
     log_evidences = jnp.stack([one.log_evidences for one in found], axis=-1)
-    after = jnp.log(weights) + jnp.cumsum(log_evidences, axis=-2)
+    after = jnp.log(weights)[None] + jnp.cumsum(log_evidences, axis=-2)
     before = after - log_evidences
     mixed = jax.nn.logsumexp(after, axis=-1) - jax.nn.logsumexp(before, axis=-1)
     predicted, beliefs = zip(*((one.predicted, one.beliefs) for one in found), strict=True)

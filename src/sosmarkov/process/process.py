@@ -1,10 +1,13 @@
 """MarkovProcess: an initial belief and a transition, with the verbs that act on them."""
 
+# A property may answer what a contract calls a variable.
+# pyright: reportIncompatibleVariableOverride=false
+
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import numpy as np
@@ -82,7 +85,7 @@ class MarkovProcess(Model):
 
     def under(self, u: ArrayLike) -> MarkovProcess:
         """The process under one input that stays, shape (e,): an ordinary one, with a long run of its own."""
-        parts = {"sensor": self.sensor, "history": self.history, "columns": self.columns}
+        parts: dict[str, Any] = {"sensor": self.sensor, "history": self.history, "columns": self.columns}
         return MarkovProcess(self.transition.under(u), self.initial, **parts)
 
     @property
@@ -112,7 +115,7 @@ class MarkovProcess(Model):
         """The same process with other names for its coordinates."""
         return MarkovProcess(self.transition, self.initial, sensor=self.sensor, history=self.history, columns=columns)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the process to one file, which `sosmarkov.load` reads."""
         save(self, path)
 
@@ -324,7 +327,7 @@ class MarkovProcess(Model):
         target, steps = self._box(lower, upper), checks.count(steps, "steps", 1)
         shunned = None
         if avoid is not None:
-            box = self._box(avoid) if isinstance(avoid, Mapping) else self._box(*avoid)
+            box = self._box(cast(Ends, avoid)) if isinstance(avoid, Mapping) else self._box(*avoid)
             shunned = box, target.shared(box)
         inputs = self.transition.steps_of(inputs, steps)
         return safety.reach(self.transition, _start(self, initial), target, shunned, steps, inputs)
@@ -353,7 +356,7 @@ class MarkovProcess(Model):
 
 
 # Functions, not methods: a stream asks both for every reading, and Equinox wraps a method each time it is looked up.
-def _reader(process: MarkovProcess, sensor: Sensor | None, start: Belief) -> Reader:
+def _reader(process: MarkovProcess, sensor: object, start: Belief) -> Reader:
     """The sensor, or the process's own, prepared for its transition."""
     found = process.sensor if sensor is None else sensor
     if found is None:

@@ -266,10 +266,10 @@ class GaussianCDF(LocationScale):
         if lower is not None and upper is not None:
             ends = [jnp.clip(ndtri(end), -_REACH, _REACH) for end in (lower, upper)]
         t, weights = (jnp.asarray(part)[:, None] for part in np.polynomial.legendre.leggauss(_NODES))
-        middle, half = 0.5 * (ends[0] + ends[1]), 0.5 * (ends[1] - ends[0])
+        middle, half = 0.5 * (ends[0] + ends[1])[None], 0.5 * (ends[1] - ends[0])[None]
         z = middle + half * t
         density = jnp.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
-        rule = Quadrature(ndtr(z), half * weights * density, self.mean + self.std * z)
+        rule = Quadrature(ndtr(z), half * weights * density, self.mean[None] + self.std[None] * z)
         return Split(jnp.eye(self.dim), jnp.zeros(self.dim), rule)
 
 

@@ -103,7 +103,7 @@ class Surrogate(eqx.Module):
         """States, with their standardised inputs behind them."""
         if self.input_scale is None:
             return jnp.asarray(y)
-        mean, spread = self.input_scale
+        mean, spread = (lax.broadcast_to_rank(part, np.ndim(u)) for part in self.input_scale)
         return jnp.concatenate([jnp.asarray(y), (jnp.asarray(u) - mean) / spread], axis=-1)
 
     def batch(self, data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
