@@ -212,7 +212,7 @@ class Bernstein(Baseline[Polynomials]):
         """The integral of p(x' | x) p(x_k) over x, a polynomial in x: Gauss-Legendre nodes integrate it exactly."""
         D = self.degree
         first, second = (jax.nn.softmax(part) for part in model.initial)
-        coefficients = [first[0][:, None, None] * second[0]]
+        coefficients = [first[0][:, None, None] * second[0][None]]
         nodes, weights = _square(D)
         tables = _tables(model.step, given(nodes, D))
         for _ in range(data.steps):
