@@ -191,7 +191,7 @@ class Affine(Transform):
     def whiten(cls, x: ArrayLike) -> Affine:
         """The map that gives data of shape (N, d) zero mean and identity covariance."""
         x = _data(x)
-        centred = np.asarray(x - jnp.mean(x, axis=0))
+        centred = np.asarray(x - jnp.mean(x, axis=0, keepdims=True))
         values, vectors = np.linalg.eigh(centred.T @ centred / x.shape[0])
         if not values[0] > np.finfo(float).eps * values[-1]:
             raise ValueError(
