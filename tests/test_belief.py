@@ -122,7 +122,7 @@ def test_marginals_match_quadrature(case):
 def ask_in_data_space(parts, transform, start, points):
     """Answers of p_1, densities at points around its mean."""
     belief = sm.MarkovProcess(sm.Transition(*parts, transform), start).propagate(1)[1]
-    return belief, belief.mean(), belief.covariance(), belief.prob(points + belief.mean())
+    return belief, belief.mean(), belief.covariance(), belief.prob(points + belief.mean()[None])
 
 
 @pytest.mark.parametrize(

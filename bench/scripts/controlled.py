@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
@@ -98,13 +99,13 @@ def flow_scores(
     def one(at: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         key, x, u = at
         key, start = jax.random.split(key)
-        cloud = first_mean + jax.random.normal(start, (particles, 2)) @ first_root.T
+        cloud = first_mean[None] + jax.random.normal(start, (particles, 2)) @ first_root.T
 
         def move(cloud: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
             key, u = at
-            c = (jnp.concatenate([cloud, jnp.broadcast_to(u, (particles, 1))], axis=1) - mean) / spread
-            fitted = linear[0] + c @ linear[1:]
-            moved = fitted + unit * flow.sample(key, condition=c)
+            c = (jnp.concatenate([cloud, jnp.broadcast_to(u, (particles, 1))], axis=1) - mean[None]) / spread[None]
+            fitted = linear[:1] + c @ linear[1:]
+            moved = fitted + unit[None] * flow.sample(key, condition=c)
             return moved, moved
 
         _, later = lax.scan(move, cloud, (jax.random.split(key, STEPS), u))
@@ -125,7 +126,8 @@ def kernel_estimate(cloud: Array, x: Array) -> Array:
     """Log-density at x of a cloud's kernel estimate: Gaussian, the cloud's covariance, Scott's width."""
     count, dim = cloud.shape
     covariance = count ** (-2.0 / (dim + 4)) * jnp.cov(cloud.T)
-    each = jax.scipy.stats.multivariate_normal.logpdf(x - cloud, jnp.zeros(dim), covariance)
+    log_kernel = partial(jax.scipy.stats.multivariate_normal.logpdf, mean=jnp.zeros(dim), cov=covariance)
+    each = jax.vmap(log_kernel)(x[None] - cloud)
     return jax.nn.logsumexp(each) - jnp.log(count)
 
 

@@ -47,8 +47,8 @@ def table(p: Parameters) -> Array:
 
 def table_linear(p: Parameters) -> Array:
     """Omega[i, j], n x n."""
-    log_e = jnp.sum(_log_integral(p.left[:, None] + p.left_next, p.right[:, None] + p.right_next), axis=-1)
-    return jnp.exp(log_e + _log_norm(p.left, p.right)[:, None] + _log_norm(p.left_next, p.right_next))
+    log_e = jnp.sum(_log_integral(p.left[:, None] + p.left_next[None], p.right[:, None] + p.right_next[None]), axis=-1)
+    return jnp.exp(log_e + _log_norm(p.left, p.right)[:, None] + _log_norm(p.left_next, p.right_next)[None])
 
 
 @jax.custom_vjp
@@ -113,7 +113,7 @@ NORMALISE = {"paired": normalise_paired, "kraus": normalise_kraus, "linear": nor
 
 def _functions(a: Array, b: Array, y: Array) -> Array:
     log_f = jnp.log(y) @ a.T + jnp.log1p(-y) @ b.T
-    return jnp.exp(log_f + _log_norm(a, b))
+    return jnp.exp(log_f + _log_norm(a, b)[None])
 
 
 def loss(p: Parameters, y: Array, y_next: Array, coupling: str) -> Array:

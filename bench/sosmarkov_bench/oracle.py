@@ -143,7 +143,8 @@ def _walk_back(
             j = k - 1 - i
             draw, pick = jax.random.split(jax.random.fold_in(key, i))
             z = jax.random.normal(draw, after.shape)
-            x = normals.mean[j] + (after - normals.mean[j + 1]) @ normals.gain[j].T + z @ normals.spread[j].T
+            expected = normals.mean[j][None] + (after - normals.mean[j + 1][None]) @ normals.gain[j].T
+            x = expected + z @ normals.spread[j].T
             x = x.at[0].set(path[j]) if own else x
             log_w = jax.vmap(partial(weigh, j))(x, after)
             # By the inverse distribution function: a draw costs log(particles), not as many numbers as there are.

@@ -47,7 +47,7 @@ def absent(name: str) -> dict[str, str]:
 def run(
     name: str,
     profile: str = "quick",
-    out: str | os.PathLike = RESULTS,
+    out: str | os.PathLike[str] = RESULTS,
     progress: Progress | None = None,
     rows: list[str] | None = None,
 ) -> list[dict[str, Any]]:
@@ -79,9 +79,9 @@ def run(
 
 
 def table(
-    results: str | os.PathLike = RESULTS,
-    learning: str | os.PathLike | None = Path("results/learning"),
-    page: str | os.PathLike | None = None,
+    results: str | os.PathLike[str] = RESULTS,
+    learning: str | os.PathLike[str] | None = Path("results/learning"),
+    page: str | os.PathLike[str] | None = None,
 ) -> str:
     """The results as a page of Markdown tables, written to `page` where that is given.
 

@@ -1,5 +1,8 @@
 """`MarkovEstimator`: a process behind scikit-learn's contract, for pipelines, cross-validation and grid search."""
 
+# scikit-learn annotates nothing.
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import dataclasses

@@ -61,10 +61,11 @@ class MirrorBasis(IntervalBasis):
         return left + right
 
     def log_abs_1d(self, theta, y):
-        return positive(theta * jnp.log1p(-y))
+        return positive(theta * jnp.log1p(-jax.lax.broadcast_to_rank(y, theta.ndim)))
 
     def log_integral_1d(self, theta, lower, upper):
         e = theta + 1.0
+        lower, upper = (jax.lax.broadcast_to_rank(end, e.ndim) for end in (lower, upper))
         return positive(e * jnp.log1p(-lower) + jnp.log1p(-(((1.0 - upper) / (1.0 - lower)) ** e)) - jnp.log(e))
 
     def log_moment_1d(self, theta, power, lower, upper):

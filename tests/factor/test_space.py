@@ -27,7 +27,7 @@ def make(family, name, d=2):
 
 
 def read(sensor, shape):
-    return lambda b: sensor.reading(jnp.full(shape, 0.3) + jnp.arange(shape[-1]), b.basis, b.transform)
+    return lambda b: sensor.reading(0.3 + jnp.broadcast_to(jnp.arange(shape[-1]), shape), b.basis, b.transform)
 
 
 ASKED = {

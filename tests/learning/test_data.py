@@ -158,7 +158,7 @@ def test_readings_are_scaled_with_extreme_states_missing_and_counted():
     assert found.paths.present[4].tolist() == [1, 1, 0, 1, 1]
     assert len(found.pairs.x) == 60 * 4 - 2
     np.testing.assert_allclose(found.paths.readings, (readings - readings.mean()) / readings.std(), rtol=1e-12)
-    np.testing.assert_allclose(found.starts.x, (states[:, 0] - scale.mean) / scale.std, rtol=1e-12)
+    np.testing.assert_allclose(found.starts.x, (states[:, 0] - scale.mean[None]) / scale.std[None], rtol=1e-12)
     np.testing.assert_allclose(scale_o.std, [readings.std()], rtol=1e-12)
 
 

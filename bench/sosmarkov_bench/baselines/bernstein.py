@@ -50,7 +50,7 @@ def bernstein(x: Float[Array, " n"], degree: int) -> Float[Array, "n j"]:
     """The degree + 1 Bernstein polynomials at points of [0, 1]."""
     j = jnp.arange(degree + 1)
     log_binomial = gammaln(degree + 1.0) - gammaln(j + 1.0) - gammaln(degree - j + 1.0)
-    return jnp.exp(log_binomial + xlogy(j, x[:, None]) + xlog1py(degree - j, -x[:, None]))
+    return jnp.exp(log_binomial[None] + xlogy(j[None], x[:, None]) + xlog1py((degree - j)[None], -x[:, None]))
 
 
 def densities(x: Float[Array, " n"], count: int) -> Float[Array, "n j"]:
@@ -212,7 +212,7 @@ class Bernstein(Baseline[Polynomials]):
         """The integral of p(x' | x) p(x_k) over x, a polynomial in x: Gauss-Legendre nodes integrate it exactly."""
         D = self.degree
         first, second = (jax.nn.softmax(part) for part in model.initial)
-        coefficients = [first[0][:, None, None] * second[0]]
+        coefficients = [first[0][:, None, None] * second[0][None]]
         nodes, weights = _square(D)
         tables = _tables(model.step, given(nodes, D))
         for _ in range(data.steps):

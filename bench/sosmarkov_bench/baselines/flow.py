@@ -207,7 +207,7 @@ def _particles(model: Flows, key: PRNGKeyArray, count: int, steps: int) -> Float
         return moved, moved
 
     _, rest = lax.scan(step, start, jax.random.split(later, steps))
-    return model.centre + model.width * jnp.concatenate([start[None], rest])
+    return model.centre[None, None] + model.width[None, None] * jnp.concatenate([start[None], rest])
 
 
 def chosen_mixture(x: np.ndarray, seed: int) -> Mixture:

@@ -52,7 +52,7 @@ class GaussianProcesses(StepModel):
 
     def _similar(self, x: Float[Array, " d"]) -> Float[Array, "d N"]:
         z = (x - self.centre) / self.width
-        away = (z - self.points) / self.lengths[:, None]
+        away = (z[None] - self.points)[None] / self.lengths[:, None]
         return self.signal[:, None] * jnp.exp(-0.5 * jnp.sum(away**2, axis=-1))
 
     def mean(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
@@ -68,8 +68,8 @@ class GaussianProcesses(StepModel):
 
 def gram(z: Array, parameters: Array) -> Array:
     """K + noise I at inputs (N, d), for log-lengths (d), log s^2 and log of the noise, in that order."""
-    scaled = z / jnp.exp(parameters[:-2])
-    square = jnp.sum((scaled[:, None] - scaled) ** 2, axis=-1)
+    scaled = z / jnp.exp(parameters[:-2])[None]
+    square = jnp.sum((scaled[:, None] - scaled[None]) ** 2, axis=-1)
     noise = jnp.exp(parameters[-1]) + _LEAST_NOISE
     return jnp.exp(parameters[-2] - 0.5 * square) + noise * jnp.eye(len(z))
 

@@ -76,12 +76,12 @@ def _masses(means: Array, covariances: Array, inner: Array) -> Array:
         s = jnp.sqrt(covariance[0, 0])
         ends = jnp.concatenate([jnp.zeros(1), ndtr((inner - mean[0]) / s), jnp.ones(1)])
         half = 0.5 * jnp.diff(ends)
-        z = ndtri(0.5 * (ends[:-1] + ends[1:])[:, None] + half[:, None] * t)
+        z = ndtri(0.5 * (ends[:-1] + ends[1:])[:, None] + half[:, None] * t[None])
         slope = covariance[0, 1] / s
         width = jnp.sqrt(covariance[1, 1] - slope**2)
         # Where a cell holds nothing, its nodes may round to the end of the line.
         z = jnp.clip(z, -8.0, 8.0)
-        below = ndtr((inner - mean[1] - slope * z[..., None]) / width)
+        below = ndtr((inner[None, None] - mean[1] - slope * z[..., None]) / width)
         ones = jnp.ones((*z.shape, 1))
         inside = jnp.diff(jnp.concatenate([0 * ones, below, ones], axis=-1), axis=-1)
         return jnp.einsum("i,n,inj->ij", half, w, inside).reshape(-1)

@@ -136,8 +136,8 @@ def _em(
         centres = jnp.einsum("cij,cj->ci", whiten, means)
 
         def add(sums: tuple[Array, Array, Array], x: Array) -> tuple[tuple[Array, Array, Array], None]:
-            away = jnp.einsum("cij,nj->nci", whiten, x) - centres
-            shares = jax.nn.softmax(log_scale - 0.5 * jnp.sum(away**2, axis=2), axis=1)
+            away = jnp.einsum("cij,nj->nci", whiten, x) - centres[None]
+            shares = jax.nn.softmax(log_scale[None] - 0.5 * jnp.sum(away**2, axis=2), axis=1)
             second = jnp.einsum("nc,ni,nj->cij", shares, x, x)
             return (sums[0] + shares.sum(0), sums[1] + shares.T @ x, sums[2] + second), None
 
@@ -146,7 +146,7 @@ def _em(
         # A component that lost all its states stays where it was, with no weight.
         safe = jnp.where(total > 0, total, 1.0)
         mean = jnp.where((total > 0)[:, None], first / safe[:, None], means)
-        spread = second / safe[:, None, None] - mean[:, :, None] * mean[:, None, :] + _LEAST * jnp.eye(d)
+        spread = second / safe[:, None, None] - mean[:, :, None] * mean[:, None, :] + _LEAST * jnp.eye(d)[None]
         covariance = jnp.where((total > d)[:, None, None], spread, covariances)
         return total / blocks.shape[0] / blocks.shape[1], mean, covariance
 

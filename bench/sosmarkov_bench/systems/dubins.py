@@ -70,7 +70,7 @@ class MixtureNoise(Dynamics):
             )
         error, gain = x_next - euler_step(x), gains(x)
         still = -0.5 * jnp.sum(error[:4] ** 2) / self.variance - 2.0 * np.log(2.0 * np.pi * self.variance)
-        moved = error[4:] - gain * MEANS
+        moved = error[None, 4:] - gain[None] * MEANS
         # The 2 x 2 blocks D S_c D + variance I; |correlation| <= 0.2, so nothing cancels below.
         a = gain[0] ** 2 * COVARIANCES[:, 0, 0] + self.variance
         b = gain[1] ** 2 * COVARIANCES[:, 1, 1] + self.variance

@@ -1,11 +1,15 @@
 """What every belief answers, and the answers that follow from a few of them."""
 
+# JAX annotates some of its functions in part, scipy none.
+# pyright: reportMissingTypeStubs=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
@@ -231,7 +235,7 @@ class Belief(Entering):
                 f"Expected one box, got ends of shape {lower.shape} and {upper.shape}. Ask for one by one."
             )
         x = self.sample(key, checks.count(count, "count", 2))
-        inside = jnp.all((x > lower) & (x < upper), axis=-1)
+        inside = jnp.all((x > lower[None]) & (x < upper[None]), axis=-1)
         # Laplace's rule for the error, so that none or all inside does not look certain.
         share = (jnp.sum(inside) + 1.0) / (count + 2.0)
         return Estimate(jnp.mean(inside), jnp.sqrt(share * (1.0 - share) / count))
@@ -243,12 +247,12 @@ class Belief(Entering):
             key: For the draws; a fixed one where none is given.
             starts: How many ascents.
         """
-        from scipy.optimize import minimize
+        from scipy import optimize
 
         drawn = self.sample(jax.random.key(0) if key is None else key, 32 * checks.count(starts, "starts", 1))
         candidates = np.concatenate([np.asarray(drawn), np.asarray(self.mean())[None]])
         order = np.argsort(-np.asarray(self.log_prob(candidates)))[:starts]
-        value = eqx.filter_jit(eqx.filter_value_and_grad(lambda x, belief: -belief.log_prob(x)))
+        value: Callable[[Array, Belief], tuple[Array, Array]] = eqx.filter_jit(eqx.filter_value_and_grad(_falling))
 
         # In deviations from the start, so that a first step is neither far too long nor far too short.
         unit = np.std(np.asarray(drawn), axis=0)
@@ -262,7 +266,7 @@ class Belief(Entering):
                 return (float(found), np.asarray(slope) * unit) if np.isfinite(found) else (1e300, np.zeros_like(u))
 
             bounds = list(zip(*((end - start) / unit for end in ends), strict=True))
-            return minimize(ask, np.zeros(self.dim), jac=True, method="L-BFGS-B", bounds=bounds)
+            return optimize.minimize(ask, np.zeros(self.dim), jac=True, method="L-BFGS-B", bounds=bounds)
 
         results = [(climb(candidates[i]), candidates[i]) for i in order]
         best, start = min(results, key=lambda result: result[0].fun)
@@ -340,3 +344,7 @@ class ScipyBelief:
         """Draws of shape (*size, d)."""
         seed = np.random.default_rng(random_state).integers(2**31)
         return np.asarray(self.belief.sample(jax.random.key(int(seed)), checks.shape(size)))
+
+
+def _falling(x: Array, belief: Belief) -> Array:
+    return -belief.log_prob(x)

@@ -118,10 +118,11 @@ class KnownState(Belief):
         raise ValueError("Expected a belief with a density to condition, got a known state.")
 
     def _probability(self, lower: Array, upper: Array) -> Float[Array, ...]:
-        return jnp.all((self.state > lower) & (self.state < upper), axis=-1).astype(float)
+        state, lower, upper = jnp.broadcast_arrays(self.state, lower, upper)
+        return jnp.all((state > lower) & (state < upper), axis=-1).astype(float)
 
     def _cdf(self, x: Array) -> Float[Array, ...]:
-        return jnp.all(self.state <= x, axis=-1).astype(float)
+        return jnp.all(jnp.broadcast_to(self.state, x.shape) <= x, axis=-1).astype(float)
 
     def support(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
         """The state, twice."""

@@ -70,7 +70,7 @@ class Blend(Line):
         """The mean of means; the mean variance plus the variance of means."""
         means, stds = (jnp.stack(found) for found in zip(*(part.moments() for part in self.parts), strict=True))
         mean = self.weights @ means
-        return mean, jnp.sqrt(self.weights @ (stds**2 + (means - mean) ** 2))
+        return mean, jnp.sqrt(self.weights @ (stds**2 + (means - mean[None]) ** 2))
 
     def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """What holds every part's."""
@@ -112,7 +112,7 @@ def _solved(
     def again(state: tuple[Array, ...]) -> tuple[Array, ...]:
         x, low, high, step, _, count = state
         mass, slope, size = evaluate(x)
-        gap = mass - shares
+        gap = mass - shares[None]
         low, high = jnp.where(gap < 0, x, low), jnp.where(gap < 0, high, x)
         newton = x - gap / slope
         fast = (newton >= low) & (newton <= high) & (jnp.abs(newton - x) <= 0.5 * step)
@@ -138,7 +138,7 @@ def _by_pieces(line: Line, shares: Float[Array, " n"]) -> tuple[Float[Array, "k 
     half = 0.5 * (high - low) / _PIECES
     u, inverse = _legendre()
     middle = low + half * (2.0 * jnp.arange(_PIECES) + 1.0)
-    p = line.densities((middle[:, None] + half * u).reshape(-1)) @ C.T
+    p = line.densities((middle[:, None] + half * u[None]).reshape(-1)) @ C.T
     # Legendre coefficients of the density on each piece, times the piece's half length.
     a = half * jnp.einsum("jt,mtk->kmj", inverse, p.reshape(_PIECES, _NODES, -1))
     columns = line.masses(jnp.stack([low, high]))
@@ -165,7 +165,7 @@ def _by_pieces(line: Line, shares: Float[Array, " n"]) -> tuple[Float[Array, "k 
     rounding = 16.0 * jnp.finfo(C.dtype).eps * (1.0 + jnp.abs(C) @ jnp.max(jnp.abs(columns), axis=0))[:, None]
     resolved = jnp.abs(below[:, -1:] - outer[:, 1:]) <= rounding
     smooth = jnp.sum(jnp.abs(own[..., -2:]), axis=-1) <= rounding
-    inside = (under <= shares) & (shares <= jnp.take_along_axis(below, place + 1, axis=1))
+    inside = (under <= shares[None]) & (shares[None] <= jnp.take_along_axis(below, place + 1, axis=1))
     return jnp.take(middle, place) + half * v, resolved & smooth & inside
 
 

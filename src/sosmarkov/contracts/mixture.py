@@ -121,8 +121,8 @@ class MixtureBelief(Belief):
 
     def covariance(self) -> Float[Array, "d d"]:
         """Cov[x]: the mean of the members' covariances plus the covariance of their means."""
-        away = jnp.stack([member.mean() for member in self.members]) - self.mean()
-        return self._mean_of([member.covariance() for member in self.members]) + (self.weights * away.T) @ away
+        away = jnp.stack([member.mean() for member in self.members]) - self.mean()[None]
+        return self._mean_of([member.covariance() for member in self.members]) + (self.weights[None] * away.T) @ away
 
     def _moment(self, powers: tuple[int, ...]) -> Float[Array, ""]:
         return self._mean_of([member._moment(powers) for member in self.members])

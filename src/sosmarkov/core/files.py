@@ -22,7 +22,7 @@ MAGIC = b"SOSMARK1"
 _DIGEST = 32
 
 
-def write_atomic(path: str | os.PathLike, content: bytes) -> None:
+def write_atomic(path: str | os.PathLike[str], content: bytes) -> None:
     """Write to a temporary name in the same folder, flush to disk, rename: the old file or the new, never half."""
     path = Path(path)
     if not path.parent.is_dir():
@@ -53,7 +53,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def save_arrays(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+def save_arrays(path: str | os.PathLike[str], arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
     """Write named arrays and a JSON header as one checked file."""
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     # Zero-dimensional arrays come back as such: ascontiguousarray makes them one-dimensional.
@@ -62,7 +62,7 @@ def save_arrays(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: 
     write_atomic(path, MAGIC + hashlib.sha256(block).digest() + block)
 
 
-def load_arrays(path: str | os.PathLike, what: str = "file") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_arrays(path: str | os.PathLike[str], what: str = "file") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read what `save_arrays` wrote; a damaged or foreign file is refused.
 
     Args:

@@ -29,7 +29,7 @@ def pack(A: Float[Array, "*b n n"]) -> Float[Array, "*b p"]:
     """Coefficients of a quadratic form over unique pairs: A_ii, and A_ij + A_ji for i < j."""
     rows, columns = pair_indices(A.shape[-1])
     both = A[..., rows, columns] + A[..., columns, rows]
-    return jnp.where(rows == columns, 0.5, 1.0) * both
+    return lax.broadcast_to_rank(jnp.where(rows == columns, 0.5, 1.0), both.ndim) * both
 
 
 @partial(traced_once, static_argnums=1)
@@ -45,7 +45,7 @@ def unpack(values: Float[Array, "*b p"], n: int) -> Float[Array, "*b n n"]:
 def unpack_coefficients(values: Float[Array, "*b p"], n: int) -> Float[Array, "*b n n"]:
     """The symmetric matrix whose `pack` is this vector."""
     rows, columns = pair_indices(n)
-    return unpack(jnp.where(rows == columns, 1.0, 0.5) * values, n)
+    return unpack(lax.broadcast_to_rank(jnp.where(rows == columns, 1.0, 0.5), values.ndim) * values, n)
 
 
 # --- vectors and logarithms at any scale ----------------------------------------------------------
@@ -82,7 +82,10 @@ def finite_top(log_abs: Array, **over: Any) -> Array:
 
 def within(y: Float[Array, "*b d"], lower: Array | None, upper: Array | None) -> Array:
     """Whether points lie strictly inside a box; everywhere where there is none."""
-    return jnp.asarray(True) if lower is None or upper is None else jnp.all((y > lower) & (y < upper), axis=-1)
+    if lower is None or upper is None:
+        return jnp.asarray(True)
+    lower, upper = (lax.broadcast_to_rank(end, y.ndim) for end in (lower, upper))
+    return jnp.all((y > lower) & (y < upper), axis=-1)
 
 
 class Quadrature(NamedTuple):
@@ -135,7 +138,7 @@ def psd_factor(C: Float[Array, "n n"]) -> Float[Array, "n n"]:
     scale = jnp.sqrt(jnp.diagonal(C))
     usable = scale > 0
     inverse = jnp.where(usable, 1.0 / jnp.where(usable, scale, 1.0), 0.0)
-    rest = C * inverse[:, None] * inverse
+    rest = C * inverse[:, None] * inverse[None]
     rounding = n * jnp.finfo(C.dtype).eps
 
     def step(carry, j):
@@ -143,7 +146,7 @@ def psd_factor(C: Float[Array, "n n"]) -> Float[Array, "n n"]:
         pivot = jnp.argmax(jnp.diagonal(rest))
         size = rest[pivot, pivot]
         column = jnp.where(size > rounding, rest[:, pivot] / jnp.sqrt(jnp.abs(size)), 0.0)
-        rest = rest - column[:, None] * column
+        rest = rest - column[:, None] * column[None]
         rest = rest.at[pivot, :].set(0.0).at[:, pivot].set(0.0)
         return (rest, F.at[:, j].set(column)), None
 
@@ -160,7 +163,7 @@ def _inverse_cholesky(T: Float[Array, "n n"]) -> Float[Array, "n n"]:
         row = lax.dynamic_index_in_dim(both, j, axis=0, keepdims=False)
         pivot = row[j]
         multipliers = jnp.where(below > j, both[:, j] / pivot, 0.0)
-        both = both - multipliers[:, None] * row
+        both = both - multipliers[:, None] * row[None]
         return both.at[j].set(row / jnp.sqrt(pivot)), None
 
     both, _ = lax.scan(step, jnp.concatenate([T, jnp.eye(n, dtype=T.dtype)], axis=1), jnp.arange(n))

@@ -56,7 +56,7 @@ def _iterate(Q, E, max_iterations):
     n = Q.shape[0]
     rows, columns = pair_indices(n)
     diagonal = np.flatnonzero(rows == columns)
-    table = _doubled(n)[:, None] * E * Q[rows, columns]
+    table = _doubled(n)[:, None] * E * Q[rows, columns][None]
 
     def normal(image):
         size = jnp.sum(image[diagonal]) / n
@@ -84,7 +84,7 @@ def _iterate(Q, E, max_iterations):
     # In units in which A has ones on its diagonal, so that rounding in the powers is relative to A's own entries.
     root = jnp.sqrt(state[0][diagonal])
     unit = root[rows] * root[columns]
-    power = 0.5 * (jnp.eye(len(unit)) + table * (unit[:, None] / unit) / state[1])
+    power = 0.5 * (jnp.eye(len(unit)) + table * (unit[:, None] / unit[None]) / state[1])
 
     def leap(both):
         (a, _, _, count), power = both
@@ -116,7 +116,7 @@ def _backward(max_iterations, saved, bars):
     twice = _doubled(n)
     # Unique pairs again; <x, y> is the product of the matrices they stand for, M^T / lambda the adjoint in it. Half
     # steps, for the same reason as above.
-    half = 0.5 * (jnp.eye(len(twice)) + E * (twice * Q[rows, columns] / eigenvalue))
+    half = 0.5 * (jnp.eye(len(twice)) + E * (twice * Q[rows, columns] / eigenvalue)[None])
     A, A_bar = result.A[rows, columns], 0.5 * (bars.A + bars.A.T)[rows, columns]
     identity = jnp.asarray(rows == columns, dtype=Q.dtype)
 

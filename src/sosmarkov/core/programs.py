@@ -12,7 +12,7 @@ import ctypes
 import gc
 import os
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -27,9 +27,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-# What is called from everywhere is traced once for each shape; what it does stands in the caller's program as before.
-# Tracing is most of what a first call costs.
-traced_once = partial(jax.jit, inline=True)
+def traced_once(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    """What is called from everywhere is traced once for each shape, and stands in the caller's program as before.
+
+    Tracing is most of what a first call costs.
+    """
+    return jax.jit(function, inline=True, **options)
 
 
 def jit_wide(function: Callable[P, R]) -> Callable[P, R]:

@@ -18,7 +18,7 @@ from sosmarkov.core.tree import Reader, Writer
 FORMAT = 1
 
 
-def save(model: Any, path: str | os.PathLike) -> None:
+def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a model to one file, whole or not at all.
 
     What `load` gives has the same numbers, bit for bit, and therefore the same answers.

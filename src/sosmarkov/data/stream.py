@@ -64,7 +64,12 @@ class StoredTable(Stored):
     """
 
     def __init__(
-        self, path: str | os.PathLike, *, trajectory: str, time: str | None = None, columns: Sequence[str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        trajectory: str,
+        time: str | None = None,
+        columns: Sequence[str] | None = None,
     ):
         self._file = arrow(f"Parquet, {Path(path).name}").parquet.ParquetFile(path)
         names = self._file.schema_arrow.names
@@ -76,7 +81,7 @@ class StoredTable(Stored):
         self._group_ends = np.cumsum(counts)
         self._ends = self._boundaries(trajectory, path)
 
-    def _boundaries(self, trajectory: str, path: str | os.PathLike) -> np.ndarray:
+    def _boundaries(self, trajectory: str, path: str | os.PathLike[str]) -> np.ndarray:
         """The row after the last of each trajectory, read from one column in batches."""
         ends, seen, last, row = [], set(), None, 0
         for batch in self._file.iter_batches(columns=[trajectory], batch_size=262_144):
@@ -115,7 +120,7 @@ class StoredTable(Stored):
 
 
 def open_trajectories(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     *,
     trajectory: str | None = None,
     time: str | None = None,

@@ -89,12 +89,13 @@ class DensityBelief(Belief):
             return self._marginal((0,))._probability(lower, upper)
         if not (checks.is_concrete(lower) and checks.is_concrete(upper)):
             raise ValueError(f"Expected known bounds for {space}, got traced ones.")
-        bounded = np.flatnonzero(np.any(((lower > -np.inf) | (upper < np.inf)).reshape(-1, self.dim), axis=0))
+        low, high = np.asarray(lower), np.asarray(upper)
+        bounded = np.flatnonzero(np.any(((low > -np.inf) | (high < np.inf)).reshape(-1, self.dim), axis=0))
         if len(bounded) == 0:
             return jnp.broadcast_to(self.mass(), np.broadcast_shapes(lower.shape, upper.shape)[:-1])
         if len(bounded) == 1 and space.gaussian:
             return self._marginal((int(bounded[0]),))._probability(lower[..., bounded], upper[..., bounded])
-        if np.all(np.any(lower >= upper, axis=-1)):
+        if np.all(np.any(low >= high, axis=-1)):
             return jnp.zeros(np.broadcast_shapes(lower.shape, upper.shape)[:-1])
         return estimated_probability(self, lower, upper, f"Boxes have no closed form for {space}.")
 
@@ -195,7 +196,7 @@ class ProductBelief(DensityBelief):
 
     def expansion(self) -> Expansion:
         """Outer product of the coefficients of g and h."""
-        weights = self.g.coefficients[:, None] * self.h.coefficients
+        weights = self.g.coefficients[:, None] * self.h.coefficients[None]
         return Expansion(self.g.basis, self.g.terms, self.h.terms, weights, self.lower, self.upper)
 
     def log_prob_model(self, y: Float[Array, " d"]) -> Float[Array, ""]:

@@ -209,7 +209,7 @@ class SquaredForm(Form):
 
     def times_each(self, factor: Float[Array, " n"]) -> SquaredForm:
         """Rows of F times the factors."""
-        return with_matrix(self, factor[:, None] * self.matrix * factor, factor[:, None] * self.factor)
+        return with_matrix(self, factor[:, None] * self.matrix * factor[None], factor[:, None] * self.factor)
 
     def with_last(self, share: float, height: Float[Array, ""]) -> SquaredForm:
         """F with one column more."""

@@ -80,7 +80,7 @@ class SumLine(Line):
         weights = self.sum.weights
 
         def one(C: Array) -> tuple[Array, Array]:
-            own = (weights.reshape(-1, len(C)) * C).reshape(weights.shape)
+            own = (weights.reshape(-1, len(C)) * C[None]).reshape(weights.shape)
             mean, covariance = mean_and_covariance(eqx.tree_at(lambda s: s.weights, self.sum, own), self.transform)
             return mean[0], jnp.sqrt(covariance[0, 0])
 

@@ -36,6 +36,6 @@ def _mean_after(transition: Transition, x: Float[Array, "n d"]) -> tuple[Float[A
     matrix, offset, inner = transition.transform.split()
     terms = transition.psi.terms(g.order)
     first = [g.coefficients @ g.basis.power_table(g.terms, terms, c, inner) for c in range(transition.dim)]
-    safe = jnp.where(inside[:, None], y, transition.phi.interior_point())
+    safe = jnp.where(inside[:, None], y, transition.phi.interior_point()[None])
     C = lax.map(lambda one: transition.form_from(one).coefficients, safe, batch_size=min(_BLOCK, len(y)))
-    return C @ jnp.stack(first).T @ matrix.T + offset, inside
+    return C @ jnp.stack(first).T @ matrix.T + offset[None], inside

@@ -1,5 +1,7 @@
 """`load`: a process, an ensemble or a network from its file; what a file says of itself."""
 
+# pyright: reportUnusedImport=false
+
 from __future__ import annotations
 
 import os
@@ -15,7 +17,7 @@ from sosmarkov.core.saving import FORMAT, model_of
 from sosmarkov.core.stored import ENTRIES
 
 
-def load(path: str | os.PathLike) -> Any:
+def load(path: str | os.PathLike[str]) -> Any:
     """Read what `save` wrote: a `MarkovProcess`, an `Ensemble` or a `BayesianNetwork`.
 
     Nothing in the file is executed. A file that is damaged, cut short, of another kind or of a newer format is a
@@ -31,7 +33,7 @@ def load(path: str | os.PathLike) -> Any:
         raise ValueError(f"Expected a model file, got {path}, whose parts do not fit together: {error!r}.") from error
 
 
-def describe(path: str | os.PathLike) -> dict[str, Any]:
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a file says of itself, without building the model: format, kind and versions of libraries."""
     header = _checked(load_arrays(path, "model file")[1])
     return {name: header[name] for name in ("format", "kind", "versions")}

@@ -66,7 +66,7 @@ class Checkpoint:
         resume: A file to continue from, or None to begin anew.
     """
 
-    def __init__(self, path: str | os.PathLike, identity: str, resume: str | os.PathLike | None):
+    def __init__(self, path: str | os.PathLike[str], identity: str, resume: str | os.PathLike[str] | None):
         self._path = path
         self._arrays: dict[str, np.ndarray] = {}
         self._header: dict[str, Any] = {"format": _FORMAT, "identity": identity, "phases": {}}

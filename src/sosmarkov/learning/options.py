@@ -164,8 +164,8 @@ class Watched(_Checked):
 class Run(Watched):
     """What is kept besides the result, and shown; none of it changes what is learned."""
 
-    checkpoint: str | os.PathLike | None = field(default=None, metadata=about("A file for the state of training"))
-    resume: str | os.PathLike | None = field(default=None, metadata=about("A checkpoint to go on from"))
+    checkpoint: str | os.PathLike[str] | None = field(default=None, metadata=about("A file for the state of training"))
+    resume: str | os.PathLike[str] | None = field(default=None, metadata=about("A checkpoint to go on from"))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

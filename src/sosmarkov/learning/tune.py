@@ -35,7 +35,7 @@ def tune(
     *data: Any,
     trials: int = 20,
     timeout: float | None = None,
-    journal: str | os.PathLike | None = None,
+    journal: str | os.PathLike[str] | None = None,
     seed: int = 0,
     progress: bool = True,
     **fixed: Any,

@@ -284,7 +284,7 @@ def _log_prob(belief: NetworkBelief, x: tuple[Array, ...]) -> tuple[Array, Array
         psi = belief.model.kernels[i].psi
         within = psi.inside(y)
         # Outside, an interior point is evaluated and discarded, so that gradients stay finite.
-        points[i] = jnp.where(within[:, None], y, psi.interior_point())
+        points[i] = jnp.where(within[:, None], y, psi.interior_point()[None])
         log_det, inside = log_det + log_det_i, inside & within
     found = contract(belief.model, Question(points))
     log_prob = found.log + log_det - belief.log_mass
@@ -326,7 +326,7 @@ def _covariance(belief: NetworkBelief) -> Array:
             seconds[j, i] = seconds[i, j].T
     mean = _mean(belief)
     rows = [jnp.concatenate([seconds[i, j] for j in kept], axis=1) for i in kept]
-    return jnp.concatenate(rows) - mean[:, None] * mean
+    return jnp.concatenate(rows) - mean[:, None] * mean[None]
 
 
 def _second_moment(model: Model, block: int, E: Array) -> Float[Array, "d d"]:

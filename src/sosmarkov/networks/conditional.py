@@ -131,7 +131,7 @@ class ConditionalKernel(eqx.Module):
         values, log_scale = jnp.ones(1), jnp.zeros(())
         for phi, L, y in zip(self.phi, self.factors, parents, strict=True):
             at_y = phi.evaluate(y).scaled()
-            values, log_scale = (values[:, None] * (L.T @ at_y.values)).reshape(-1), log_scale + at_y.log_scale
+            values, log_scale = (values[:, None] * (L.T @ at_y.values)[None]).reshape(-1), log_scale + at_y.log_scale
         return Scaled(values, log_scale)
 
     def log_value(self, parents: tuple[Array, ...], y: Float[Array, " d"]) -> Float[Array, ""]:

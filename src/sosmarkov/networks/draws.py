@@ -100,8 +100,8 @@ class _Block(eqx.Module):
         """The mass of each term of the mixture above G_i psi_q, all children's pairs in one axis."""
         weights = jnp.ones(1)
         for factor in self.factors:
-            weights = (weights[:, None] * jnp.abs(factor.coefficients)).reshape(-1)
-        return self.table.reshape(len(self.table), -1) * weights
+            weights = (weights[:, None] * jnp.abs(factor.coefficients)[None]).reshape(-1)
+        return self.table.reshape(len(self.table), -1) * weights[None]
 
 
 def _given_parents(model: Model, key: PRNGKeyArray, i: int, points: dict[int, Array], count: int) -> Array:
@@ -169,7 +169,7 @@ def _environment(model: Model, block: int, points: dict[int, Array]) -> tuple[Ar
     E = contract(model, Question(points, opened=(block,))).value
     table = model.tables[block]
     E = E.reshape(*E.shape[: E.ndim - table.ndim], len(table), -1)
-    mass = E * table.reshape(len(table), -1)
+    mass = E * lax.broadcast_to_rank(table.reshape(len(table), -1), E.ndim)
     return E, jnp.sum(mass, axis=(-2, -1)) / jnp.sum(jnp.abs(mass), axis=(-2, -1))
 
 
@@ -188,7 +188,7 @@ def _draw_given_all(bases: tuple[Basis, ...], table: Array, keys: Array, E: Arra
             y = _sample_product(inner, bases[0], left[q], right, p)
             at_left, at_right = pair_values(bases[0], y)[0], jnp.ones(1)
             for phi in bases[1:]:
-                at_right = (at_right[:, None] * pair_values(phi, y)[0]).reshape(-1)
+                at_right = (at_right[:, None] * pair_values(phi, y)[0][None]).reshape(-1)
             value, bound = at_left @ E @ at_right, at_left @ jnp.abs(E) @ at_right
             return u[1] * bound < value, y
 

@@ -100,7 +100,7 @@ def fan(
     return axes.figure
 
 
-def save(figure: Figure, path: str | os.PathLike, *, dpi: int = 100) -> None:
+def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 100) -> None:
     """Write a figure, whole or not at all, and close it; folders are made, the ending says the format.
 
     Args:

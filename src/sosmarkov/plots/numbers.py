@@ -90,7 +90,7 @@ def _with_weights(marginal: MarginalBelief, weights: Array, x: Array) -> Array:
     y, log_det = to_model(marginal.transform, x)
     sums = jax.lax.map(lambda row: sum_at(theta, row, y), weights)
     lost = ~(sums.value > 4.0 * jnp.finfo(y.dtype).eps * sums.size)
-    return jnp.where(lost, jnp.nan, sums.value * jnp.exp(sums.log_scale + log_det))
+    return jnp.where(lost, jnp.nan, sums.value * jnp.exp(sums.log_scale + log_det[None]))
 
 
 def quantiles(beliefs: Sequence[Belief], shares: ArrayLike, coordinates: Sequence[Coordinate]) -> np.ndarray:

@@ -1,5 +1,10 @@
 """Ensemble: several processes learned from the same data, and the mixture of what they believe."""
 
+# JAX annotates some of its functions in part.
+# pyright: reportUnknownMemberType=false
+# A property may answer what a contract calls a variable.
+# pyright: reportIncompatibleVariableOverride=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +52,11 @@ class Ensemble(Model, Sequence[MarkovProcess]):
         """How many members."""
         return len(self.members)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> MarkovProcess: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[MarkovProcess, ...]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> MarkovProcess | tuple[MarkovProcess, ...]:
         """A member, or a tuple of them for a slice."""
         return self.members[index]
 

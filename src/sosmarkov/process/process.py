@@ -1,5 +1,8 @@
 """MarkovProcess: an initial belief and a transition."""
 
+# A property may answer what a contract calls a variable.
+# pyright: reportIncompatibleVariableOverride=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -72,7 +75,7 @@ class MarkovProcess(Model):
 
     def under(self, u: ArrayLike) -> MarkovProcess:
         """The process under one input that stays, shape (e,): an ordinary one, with a long run of its own."""
-        parts = {"sensor": self.sensor, "history": self.history, "columns": self.columns}
+        parts: dict[str, Any] = {"sensor": self.sensor, "history": self.history, "columns": self.columns}
         return MarkovProcess(self.transition.under(u), self.initial, **parts)
 
     @property

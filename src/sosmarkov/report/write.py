@@ -25,7 +25,7 @@ _ABSENT, _OUTSIDE, _TOP = 65_535, 65_534, 65_533
 
 def write_report(
     process: Model,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     *,
     data: ArrayLike | None = None,
     steps: int | None = None,

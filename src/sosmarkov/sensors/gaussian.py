@@ -1,5 +1,8 @@
 """Coordinates read with Gaussian noise."""
 
+# JAX annotates some of its functions in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence

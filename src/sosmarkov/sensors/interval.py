@@ -1,5 +1,8 @@
 """Readings that say between which ends a coordinate lies."""
 
+# JAX annotates some of its functions in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -59,7 +62,7 @@ class IntervalSensor(CoordinateSensor):
         where = self.places(basis.dim)
         Space(basis, transform).require("interval reading")
         if self.width is not None:
-            observation = observation[:, None] + 0.5 * self.width * jnp.asarray([-1.0, 1.0])
+            observation = observation[:, None] + 0.5 * self.width * jnp.asarray([[-1.0, 1.0]])
         ends = []
         for side, open_end, domain in ((0, -jnp.inf, basis.lower), (1, jnp.inf, basis.upper)):
             end = jnp.full(basis.dim, open_end).at[where].set(observation[:, side])

@@ -6,6 +6,9 @@ z R, and that coupling is p(x' | x) with o' integrated out. A reading contracts 
 costs.
 """
 
+# JAX annotates some of its functions in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -125,10 +128,10 @@ class LearnedSensor(Sensor):
             at = basis.evaluate(jnp.where(inside, y, basis.interior_point()))
             # In logarithms: overlaps of narrow functions far apart are zero in doubles, and log 0 has no gradient.
             log_whole, sign_whole = basis.log_overlap(basis.terms(1), basis.terms(1))
-            here = at.log_abs[:, None] + at.log_abs + log_det
+            here = at.log_abs[:, None] + at.log_abs[None] + log_det
             here = jnp.where(inside, here, -jnp.inf)
             log_abs = log_abs + jnp.where(missing, log_whole, here)
-            sign = sign * jnp.where(missing, sign_whole, at.sign[..., None] * at.sign)
+            sign = sign * jnp.where(missing, sign_whole, at.sign[:, None] * at.sign[None])
         top = jnp.max(log_abs)
         top = jnp.where(jnp.isfinite(top), top, 0.0)
         N = sign * jnp.exp(log_abs - top)
@@ -292,7 +295,7 @@ def _begun(sensor: LearnedSensor, initial: ProductBelief, observation: Array) ->
 @jax.jit
 def _advanced(reader: JointReader, belief: Belief, observation: Array) -> tuple[Form, Array]:
     _, passed = reader.ahead()(reader.transition.enter(belief), observation, None)
-    row = jax.tree.map(lambda leaf: leaf[None], passed)
+    row = jax.tree.map(partial(jnp.expand_dims, axis=0), passed)
     transition = reader.transition
     return transition.form(transition.psi, passed.base), reader.log_evidences(observation[None], row)[0]
 
@@ -315,4 +318,5 @@ def log_prob(
     """log p(x', o' | x) of rows, in data space."""
     forward = jax.vmap(transition.transform.forward)
     (y_next, log_det), (y, _) = forward(x_next), forward(x)
-    return jax.vmap(lambda *row: sensor.log_prob_model(transition, *row))(y_next, y, observation) + log_det
+    density = partial(LearnedSensor.log_prob_model, sensor, transition)
+    return jax.vmap(density)(y_next, y, observation) + log_det

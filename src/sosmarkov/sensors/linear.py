@@ -1,5 +1,8 @@
 """Linear functions of the state read with Gaussian noise."""
 
+# JAX annotates some of its functions in part.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import jax.numpy as jnp

@@ -23,6 +23,10 @@ def _sound(sensor: MixtureSensor) -> None:
     require(abs(float(np.sum(sensor.weights)) - 1.0) < 1e-9, "weights that sum to one in a mixture")
 
 
+def _single(given: object) -> bool:
+    return isinstance(given, Sensor) and len(given.parts()) == 1
+
+
 @stored(check=_sound)
 class MixtureSensor(Sensor):
     """p(o | x) = sum_j weight_j p_j(o | x): outliers, or several explanations of one reading.
@@ -37,7 +41,7 @@ class MixtureSensor(Sensor):
 
     def __init__(self, sensors: Sequence[Sensor], weights: ArrayLike):
         self.sensors = tuple(sensors)
-        if not self.sensors or not all(isinstance(one, Sensor) and len(one.parts()) == 1 for one in self.sensors):
+        if not self.sensors or not all(map(_single, self.sensors)):
             raise ValueError("Expected one or more sensors that are no mixtures themselves, got none or others.")
         if len({one.shape for one in self.sensors}) > 1:
             got = [one.shape for one in self.sensors]

@@ -192,7 +192,7 @@ class Affine(Transform):
     def whiten(cls, x: ArrayLike) -> Affine:
         """The map that gives data of shape (N, d) zero mean and identity covariance."""
         x = _data(x)
-        centred = np.asarray(x - jnp.mean(x, axis=0))
+        centred = np.asarray(x - jnp.mean(x, axis=0, keepdims=True))
         values, vectors = np.linalg.eigh(centred.T @ centred / x.shape[0])
         if not values[0] > np.finfo(float).eps * values[-1]:
             raise ValueError(
@@ -261,10 +261,10 @@ class GaussianCDF(LocationScale):
         if lower is not None and upper is not None:
             ends = [jnp.clip(ndtri(end), -_REACH, _REACH) for end in (lower, upper)]
         t, weights = (jnp.asarray(part)[:, None] for part in np.polynomial.legendre.leggauss(_NODES))
-        middle, half = 0.5 * (ends[0] + ends[1]), 0.5 * (ends[1] - ends[0])
+        middle, half = 0.5 * (ends[0] + ends[1])[None], 0.5 * (ends[1] - ends[0])[None]
         z = middle + half * t
         density = jnp.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
-        rule = Quadrature(ndtr(z), half * weights * density, self.mean + self.std * z)
+        rule = Quadrature(ndtr(z), half * weights * density, self.mean[None] + self.std[None] * z)
         return Split(jnp.eye(self.dim), jnp.zeros(self.dim), rule)
 
 

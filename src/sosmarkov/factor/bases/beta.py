@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from sosmarkov.core import checks
@@ -86,6 +86,7 @@ class BetaBasis(ProductBasis):
 
     def log_abs_1d(self, theta: BetaTheta, y: Array) -> tuple[Array, Array]:
         """Left log y + right log(1 - y)."""
+        y = lax.broadcast_to_rank(y, theta.left.ndim)
         return positive(theta.left * jnp.log(y) + theta.right * log_one_minus(y))
 
     def log_integral_1d(self, theta: BetaTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
@@ -94,7 +95,8 @@ class BetaBasis(ProductBasis):
         whole = log_beta(a, b)
         if lower is None or upper is None:
             return positive(whole)
-        return positive(whole + log_beta_between(a, b, lower, upper))
+        low, high = (lax.broadcast_to_rank(end, a.ndim) for end in (lower, upper))
+        return positive(whole + log_beta_between(a, b, low, high))
 
     def log_moment_1d(
         self, theta: BetaTheta, power: int, lower: Array | None, upper: Array | None

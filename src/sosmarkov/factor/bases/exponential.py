@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
@@ -50,7 +50,7 @@ class ExponentialBasis(IntervalBasis):
 
     def log_abs_1d(self, theta: Array, y: Array) -> tuple[Array, Array]:
         """Rate times y."""
-        return positive(theta * y)
+        return positive(theta * lax.broadcast_to_rank(y, theta.ndim))
 
     def log_integral_1d(self, theta: Array, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """Rate * middle + log width + log sinhc(rate * width / 2): smooth through rate zero."""
@@ -62,6 +62,7 @@ class ExponentialBasis(IntervalBasis):
         """Moments about the middle of the interval, shifted."""
         assert lower is not None
         assert upper is not None
+        lower, upper = (lax.broadcast_to_rank(end, theta.ndim) for end in (lower, upper))
         middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
         central = [tilted_moment(theta * half, j) for j in range(power + 1)]
         log_abs, sign = log_and_sign(shifted_moment(middle, half, central))
@@ -87,6 +88,7 @@ class ExponentialBasis(IntervalBasis):
 
 def exponential_log_integral(rate: Array, lower: Array, upper: Array) -> Array:
     """log int_lower^upper exp(rate y) dy."""
+    lower, upper = (lax.broadcast_to_rank(end, rate.ndim) for end in (lower, upper))
     width = upper - lower
     return rate * 0.5 * (lower + upper) + jnp.log(width) + log_sinhc(0.5 * rate * width)
 

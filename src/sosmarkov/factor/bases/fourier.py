@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
@@ -69,7 +69,8 @@ class FourierBasis(IntervalBasis):
 
     def log_abs_1d(self, theta: FourierTheta, y: Array) -> tuple[Array, Array]:
         """log|mean of cosines| and its sign."""
-        return log_and_sign(jnp.mean(jnp.cos(theta.frequency * y[..., None] + theta.phase), axis=-1))
+        y = lax.broadcast_to_rank(y[..., None], theta.phase.ndim)
+        return log_and_sign(jnp.mean(jnp.cos(theta.frequency * y + theta.phase), axis=-1))
 
     def log_integral_1d(self, theta: FourierTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """Width times sin(z) / z times the cosine at the middle, z = frequency * width / 2."""
@@ -81,7 +82,8 @@ class FourierBasis(IntervalBasis):
         """Moments about the middle of the interval, shifted."""
         assert lower is not None
         assert upper is not None
-        middle, half = (0.5 * (lower + upper))[..., None], (0.5 * (upper - lower))[..., None]
+        lower, upper = (lax.broadcast_to_rank(end[..., None], theta.phase.ndim) for end in (lower, upper))
+        middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
         at_middle, z = theta.frequency * middle + theta.phase, theta.frequency * half
         # Int (y - middle)^j cos(frequency y + phase) dy / half^(j + 1): even powers keep the cosine, odd ones the sine.
         central = [

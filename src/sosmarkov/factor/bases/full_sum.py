@@ -61,7 +61,7 @@ def _sum_in_block(theta: FullTheta, weights: Array, y: Array) -> Sums:
 
             def more(total: Array) -> Array:
                 # The barrier keeps one tile for the two sums; without it, exponentials are taken twice.
-                values = lax.optimization_barrier(exp(_exponents(theta, y) - shift))
+                values = lax.optimization_barrier(exp(_exponents(theta, y) - shift[None]))
                 return total + jnp.stack([signed, jnp.abs(signed)]) @ values
 
             matters = jnp.any(left * jnp.exp(top - shift) > _ROUNDING * total[1])
@@ -90,7 +90,7 @@ def _sum_in_block(theta: FullTheta, weights: Array, y: Array) -> Sums:
 def _exponents(theta: FullTheta, y: Float[Array, "b d"]) -> Float[Array, "t b"]:
     """Written out coordinate by coordinate: one loop over the tile."""
     value = theta.offset[:, None]
-    apart = [y[:, i] - theta.mean[:, i, None] for i in range(y.shape[1])]
+    apart = [y[None, :, i] - theta.mean[:, i, None] for i in range(y.shape[1])]
     for i, x in enumerate(apart):
         value = value - 0.5 * theta.precision[:, i, i, None] * x**2
         for j in range(i):

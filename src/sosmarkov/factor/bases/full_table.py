@@ -41,14 +41,14 @@ def sweep(A: Float[Array, "d d *b"], over: tuple[int, ...]) -> tuple[Float[Array
         A, log_det = state
         row = lax.dynamic_index_in_dim(A, k, axis=0, keepdims=False)
         pivot = lax.dynamic_index_in_dim(row, k, axis=0, keepdims=False)
-        scaled = row / pivot
+        scaled = row / pivot[None]
         here = (jnp.arange(d) == k).reshape(d, *tail)
         # With row k replaced by its own scaled entries, one outer product updates everything.
         left = jnp.where(here, -1.0, row)
-        right = jnp.where(here, -1.0 / pivot, scaled)
+        right = jnp.where(here, -1.0 / pivot[None], scaled)
         kept = jnp.where(here[:, None] | here[None, :], 0.0, A)
         updated = kept - left[:, None] * right[None, :]
-        updated = jnp.where(here[:, None] & here[None, :], -1.0 / pivot, updated)
+        updated = jnp.where(here[:, None] & here[None, :], -1.0 / pivot[None, None], updated)
         return updated, log_det + jnp.log(pivot)
 
     start = (A, jnp.zeros(A.shape[2:], A.dtype))
@@ -80,7 +80,7 @@ def _system(left: FullTheta, right: FullTheta) -> _System:
     d = left.mean.shape[-1]
     A = [[left.precision[:, i, j, None] for j in range(d)] for i in range(d)]
     B = [[right.precision[None, :, i, j] for j in range(d)] for i in range(d)]
-    apart = [left.mean[:, i, None] - right.mean[:, i] for i in range(d)]
+    apart = [left.mean[:, i, None] - right.mean[None, :, i] for i in range(d)]
 
     def times(matrix: list[list[Array]]) -> list[Array]:
         return [sum(entry * x for entry, x in zip(row, apart, strict=True)) for row in matrix]  # type: ignore[misc]
@@ -110,7 +110,7 @@ def _block_value(right: FullTheta, left: FullTheta) -> Float[Array, "p q"]:
     """The pivots' product is the determinant, and x^T (A + B)^{-1} y falls out on the way."""
     d = left.mean.shape[-1]
     _, exponent, log_det = _eliminate(_system(left, right), d)
-    return left.offset[:, None] + right.offset + exponent + 0.5 * (d * math.log(2.0 * math.pi) - log_det)
+    return left.offset[:, None] + right.offset[None] + exponent + 0.5 * (d * math.log(2.0 * math.pi) - log_det)
 
 
 def marginal_products(left: FullTheta, right: FullTheta, kept: tuple[int, ...]) -> FullTheta:
@@ -135,8 +135,8 @@ def _block_marginal(right: FullTheta, dropped: int, left: FullTheta) -> FullThet
     precision = jnp.stack(
         [jnp.stack([rest.matrix[max(i, j)][min(i, j)] for j in range(d)], axis=-1) for i in range(d)], axis=-2
     )
-    offset = left.offset[:, None] + right.offset + exponent + 0.5 * (dropped * math.log(2.0 * math.pi) - log_det)
-    return FullTheta(precision, right.mean[:, dropped:] + jnp.stack(solved.by_left, axis=-1), offset)
+    offset = left.offset[:, None] + right.offset[None] + exponent + 0.5 * (dropped * math.log(2.0 * math.pi) - log_det)
+    return FullTheta(precision, right.mean[None, :, dropped:] + jnp.stack(solved.by_left, axis=-1), offset)
 
 
 def projected_products(
@@ -162,7 +162,7 @@ def _block_projected(right: FullTheta, H: Array, left: FullTheta) -> tuple[Array
                 v[r] = v[r] - share * v[c]
             for j in range(c + 1, r + 1):
                 a[r][j] = a[r][j] - share * a[j][c]
-    mean = jnp.stack([total[i, k] for i in range(k)], axis=-1) + right.mean @ H.T
+    mean = jnp.stack([total[i, k] for i in range(k)], axis=-1) + (right.mean @ H.T)[None]
     covariance = [jnp.stack([total[max(i, j), min(i, j)] for j in range(k)], axis=-1) for i in range(k)]
     return mean, jnp.stack(covariance, axis=-2)
 

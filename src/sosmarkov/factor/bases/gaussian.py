@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.core import checks
@@ -62,7 +62,7 @@ class GaussianBasis(ProductBasis):
     @property
     def covariance(self) -> Float[Array, "n d d"]:
         """Covariance matrices, diagonal."""
-        return jnp.exp(2.0 * self.log_std)[..., None] * jnp.eye(self.dim)
+        return jnp.exp(2.0 * self.log_std)[..., None] * jnp.eye(self.dim)[None]
 
     def natural(self) -> GaussianTheta:
         """Precision, mean and offset per function and coordinate."""
@@ -81,6 +81,7 @@ class GaussianBasis(ProductBasis):
 
     def log_abs_1d(self, theta: GaussianTheta, y: Array) -> tuple[Array, Array]:
         """The exponent."""
+        y = lax.broadcast_to_rank(y, theta.mean.ndim)
         return positive(theta.offset - 0.5 * theta.precision * (y - theta.mean) ** 2)
 
     def log_integral_1d(self, theta: GaussianTheta, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
@@ -89,8 +90,8 @@ class GaussianBasis(ProductBasis):
         if upper is None:
             return positive(whole)
         root = jnp.sqrt(theta.precision)
-        low = None if lower is None else (lower - theta.mean) * root
-        share = log_normal_between(low, (upper - theta.mean) * root)
+        low = None if lower is None else (lax.broadcast_to_rank(lower, root.ndim) - theta.mean) * root
+        share = log_normal_between(low, (lax.broadcast_to_rank(upper, root.ndim) - theta.mean) * root)
         return positive(whole + share)
 
     def log_moment_1d(
@@ -100,7 +101,8 @@ class GaussianBasis(ProductBasis):
         std = 1.0 / jnp.sqrt(theta.precision)
         standard = _standard_moments(power)
         if lower is not None and upper is not None:
-            standard = _truncated_moments((lower - theta.mean) / std, (upper - theta.mean) / std, power)
+            low, high = ((lax.broadcast_to_rank(end, std.ndim) - theta.mean) / std for end in (lower, upper))
+            standard = _truncated_moments(low, high, power)
         log_abs, sign = log_and_sign(shifted_moment(theta.mean, std, standard))
         return self.log_integral_1d(theta, lower, upper)[0] + log_abs, sign
 
@@ -109,7 +111,7 @@ class GaussianBasis(ProductBasis):
     ) -> tuple[Float[Array, "k p q"], dict[tuple[int, int], Float[Array, "p q"]]]:
         """See `Basis.project`: rows of H that share no coordinate."""
         theta = self.outer(left, right).theta
-        variances = {(i, i): jnp.sum(row**2 / theta.precision, axis=-1) for i, row in enumerate(H)}
+        variances = {(i, i): jnp.sum((row**2)[None, None] / theta.precision, axis=-1) for i, row in enumerate(H)}
         return jnp.moveaxis(theta.mean @ H.T, -1, 0), variances
 
     def sample_1d(self, key: PRNGKeyArray, theta: GaussianTheta) -> Float[Array, " d"]:

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from sosmarkov.core import checks
@@ -71,7 +71,7 @@ class FullGaussianBasis(Basis):
     def factor(self) -> Float[Array, "n d d"]:
         """B, lower triangular, precision = B^T B."""
         diagonal = jnp.exp(jnp.diagonal(self.raw_factor, axis1=-2, axis2=-1))
-        return jnp.tril(self.raw_factor, -1) + diagonal[..., None] * jnp.eye(self.dim)
+        return jnp.tril(self.raw_factor, -1) + diagonal[..., None] * jnp.eye(self.dim)[None]
 
     @property
     def covariance(self) -> Float[Array, "n d d"]:
@@ -102,7 +102,7 @@ class FullGaussianBasis(Basis):
 
     def log_abs(self, theta: FullTheta, y: Float[Array, " d"]) -> tuple[Array, Array]:
         """The exponent."""
-        apart = y - theta.mean
+        apart = lax.broadcast_to_rank(y, theta.mean.ndim) - theta.mean
         value = theta.offset - 0.5 * jnp.einsum("...i,...ij,...j->...", apart, theta.precision, apart)
         return value, jnp.ones(())
 
@@ -126,7 +126,7 @@ class FullGaussianBasis(Basis):
         if lower is not None or upper is not None:
             both = self.outer(left, right)
             return self.log_integral(both.theta, lower, upper)[0] + both.log_scale, jnp.ones(())
-        scale = left.log_scale[:, None] + right.log_scale
+        scale = left.log_scale[:, None] + right.log_scale[None]
         return scale + log_pair_table(left.theta, right.theta), jnp.ones(())
 
     def contract_powers(
@@ -174,7 +174,7 @@ class FullGaussianBasis(Basis):
         left, right = sum_.left, sum_.right
         found = marginal_products(left.theta, right.theta, kept)
         theta = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
-        log_scale = (left.log_scale[:, None] + right.log_scale).reshape(-1)
+        log_scale = (left.log_scale[:, None] + right.log_scale[None]).reshape(-1)
         dim = len(kept)
         unit = FullTheta(jnp.zeros((1, dim, dim)), jnp.zeros((1, dim)), jnp.zeros(1))
         both = Terms(theta, log_scale), Terms(unit, jnp.zeros(1))
@@ -191,7 +191,7 @@ class FullGaussianBasis(Basis):
         k = np.asarray([c for c in range(self.dim) if c not in fixed])
         precision = self.natural().precision
         P_kk, P_kf, P_ff = (precision[:, a[:, None], b] for a, b in ((k, k), (k, f), (f, f)))
-        away = values - self.mean[:, f]
+        away = values[None] - self.mean[:, f]
         push = _times(P_kf, away)
         covariance, _ = _inverse(P_kk)
         step = _times(covariance, push)
@@ -225,7 +225,7 @@ class FullGaussianBasis(Basis):
     @classmethod
     def pushed(cls, basis: GaussianBasis | FullGaussianBasis, matrix: Array, offset: Array) -> FullGaussianBasis:
         """The kernels of a Gaussian basis in x = matrix y + offset (up to their scale)."""
-        return cls(basis.mean @ matrix.T + offset, matrix @ basis.covariance @ matrix.T)
+        return cls(basis.mean @ matrix.T + offset[None], matrix @ basis.covariance @ matrix.T)
 
 
 def _indices(row: np.ndarray) -> list[int]:
@@ -250,7 +250,7 @@ def _raw_factor(covariance: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
     """B with B covariance B^T = I, lower triangular, logarithms on its diagonal."""
     factor = jax.vmap(whitener)(covariance)
     diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
-    return jnp.tril(factor, -1) + jnp.log(diagonal)[..., None] * jnp.eye(covariance.shape[-1])
+    return jnp.tril(factor, -1) + jnp.log(diagonal)[..., None] * jnp.eye(covariance.shape[-1])[None]
 
 
 def _inverse(A: Float[Array, "*b d d"]) -> tuple[Float[Array, "*b d d"], Float[Array, "*b"]]:

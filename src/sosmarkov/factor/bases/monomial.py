@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from sosmarkov.core import checks
@@ -61,7 +61,7 @@ class MonomialBasis(IntervalBasis):
 
     def inside(self, y: Float[Array, "... d"]) -> Bool[Array, ...]:
         """The box, without zero, where an exponent may be singular."""
-        return jnp.all((y >= self.lower) & (y <= self.upper) & (y > 0), axis=-1)
+        return super().inside(y) & jnp.all(y > 0, axis=-1)
 
     def natural(self) -> Array:
         """The exponents."""
@@ -73,12 +73,13 @@ class MonomialBasis(IntervalBasis):
 
     def log_abs_1d(self, theta: Array, y: Array) -> tuple[Array, Array]:
         """Exponent times log y."""
-        return positive(theta * jnp.log(y))
+        return positive(theta * jnp.log(lax.broadcast_to_rank(y, theta.ndim)))
 
     def log_integral_1d(self, theta: Array, lower: Array | None, upper: Array | None) -> tuple[Array, Array]:
         """(upper^(e + 1) - lower^(e + 1)) / (e + 1): an exponential in log y where lower > 0."""
         assert lower is not None
         assert upper is not None
+        lower, upper = (lax.broadcast_to_rank(end, theta.ndim) for end in (lower, upper))
         from_zero = lower <= 0
         logs = jnp.log(jnp.where(from_zero, 0.5 * upper, lower)), jnp.log(upper)
         bounded = exponential_log_integral(theta + 1.0, *logs)

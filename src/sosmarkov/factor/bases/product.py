@@ -57,7 +57,8 @@ class ProductBasis(Basis):
         """See `Basis.log_pair_table`: one coordinate at a time, so that (P, Q) numbers are all it holds."""
 
         def one(theta: tuple[Theta, Theta], ends: tuple[Array | None, Array | None]) -> tuple[Array, Array]:
-            rows, columns = jax.tree.map(lambda leaf: leaf[:, None], theta[0]), theta[1]
+            left, right = theta
+            rows, columns = jax.tree.map(lambda leaf: leaf[:, None], left), jax.tree.map(lambda leaf: leaf[None], right)
             log_abs, sign = self.log_integral_1d(self.multiply(rows, columns), *ends)
             return log_abs[..., 0], sign[..., 0] if sign.ndim else sign
 
@@ -69,7 +70,7 @@ class ProductBasis(Basis):
         # Coordinates lead, and each keeps an axis of length one in its place.
         thetas = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0)[:, :, None], (left.theta, right.theta))
         ends = jax.tree.map(lambda end: jnp.asarray(end)[:, None], self.bounds(lower, upper))
-        scale = left.log_scale[:, None] + right.log_scale
+        scale = left.log_scale[:, None] + right.log_scale[None]
         sign = jnp.ones(() if self.nonnegative else scale.shape)
         return lax.scan(add, (scale, sign), (thetas, ends))[0]
 
@@ -79,7 +80,8 @@ class ProductBasis(Basis):
 
     def inside(self, y: Float[Array, "... d"]) -> Bool[Array, ...]:
         """See `Basis.inside`."""
-        return jnp.all((y >= self.lower) & (y <= self.upper), axis=-1)
+        lower, upper = (lax.broadcast_to_rank(end, y.ndim) for end in (self.lower, self.upper))
+        return jnp.all((y >= lower) & (y <= upper), axis=-1)
 
     def select(self, terms: Terms, kept: tuple[int, ...]) -> Terms:
         """The factors of the terms that belong to the kept coordinates."""
@@ -124,7 +126,7 @@ class ProductBasis(Basis):
         log_abs = jnp.stack([jnp.moveaxis(log, -1, 0) for log, _ in tables])
         signs = [jnp.broadcast_to(sign, log.shape) for log, sign in tables]
         sign = jnp.stack([jnp.moveaxis(table, -1, 0) for table in signs])
-        scale, every = left.log_scale[:, None] + right.log_scale, np.arange(self.dim)
+        scale, every = left.log_scale[:, None] + right.log_scale[None], np.arange(self.dim)
 
         def integral(row: Array) -> Array:
             total = jnp.exp(jnp.sum(log_abs[row, every], axis=0) + scale)
@@ -142,7 +144,7 @@ class ProductBasis(Basis):
         sign = jnp.broadcast_to(sign, log_abs.shape)
         sign = sign.at[..., coordinate].set(jnp.broadcast_to(first_sign, log_abs.shape)[..., coordinate])
         total, sign = _over_coordinates(log_abs, sign)
-        return sign * jnp.exp(total + left.log_scale[:, None] + right.log_scale)
+        return sign * jnp.exp(total + left.log_scale[:, None] + right.log_scale[None])
 
     def _moments(
         self,

@@ -80,7 +80,7 @@ class Bumps(Features):
         """The weights."""
         # Where the data lie is no parameter.
         centres, width = lax.stop_gradient((self.centres, self.width))
-        return jax.nn.softmax(-0.5 * jnp.sum(((u - centres) / width) ** 2, axis=1))
+        return jax.nn.softmax(-0.5 * jnp.sum(((u[None] - centres) / width[None]) ** 2, axis=1))
 
 
 def _network(fields: Fields) -> Network:

@@ -131,7 +131,7 @@ def eigenvector(Q: Float[Array, "n n"], E: Float[Array, "p p"]) -> Eigen:
     """
     rows, columns = pair_indices(Q.shape[0])
     twice = jnp.where(rows == columns, 1.0, 2.0)
-    M = Q[rows, columns][:, None] * E.T * twice
+    M = Q[rows, columns][:, None] * E.T * twice[None]
     fixed = lax.stop_gradient(M)
     values, vectors = jnp.linalg.eig(fixed)
     usable = (jnp.abs(values.imag) <= 1e-12 * jnp.abs(values)) & (values.real > 0)

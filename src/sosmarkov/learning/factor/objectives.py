@@ -94,7 +94,7 @@ def weighted_mean(values: Float[Array, "*b"], weight: Float[Array, "*b"]) -> Flo
 
 def present_or(y: Float[Array, "*b d"], weight: Float[Array, "*b"], basis: Basis) -> Float[Array, "*b d"]:
     """The states, with some point of the domain in place of those of weight zero."""
-    return jnp.where(weight[..., None] > 0, y, lax.stop_gradient(basis.interior_point()))
+    return jnp.where(weight[..., None] > 0, y, lax.broadcast_to_rank(lax.stop_gradient(basis.interior_point()), y.ndim))
 
 
 def transition_loss(parameters: Parameters, batch: tuple[Array, ...]) -> Float[Array, ""]:

@@ -290,6 +290,6 @@ class Latent(Read):
 
 def in_data_space(sensor: Any, scale: Standardize, scale_o: Standardize) -> LinearSensor:
     """The linear sensor of states and readings as they were given."""
-    matrix = scale_o.std[:, None] * sensor.matrix / scale.std
+    matrix = scale_o.std[:, None] * sensor.matrix / scale.std[None]
     offset = scale_o.mean + scale_o.std * sensor.offset - matrix @ scale.mean
     return LinearSensor(matrix, scale_o.std * sensor.std, offset=offset)

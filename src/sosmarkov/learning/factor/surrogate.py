@@ -103,8 +103,9 @@ class Surrogate(eqx.Module):
         """States, with their standardised inputs behind them."""
         if self.input_scale is None:
             return jnp.asarray(y)
-        mean, spread = self.input_scale
-        return jnp.concatenate([jnp.asarray(y), (jnp.asarray(u) - mean) / spread], axis=-1)
+        given = jnp.asarray(u)
+        mean, spread = (lax.broadcast_to_rank(part, given.ndim) for part in self.input_scale)
+        return jnp.concatenate([jnp.asarray(y), (given - mean) / spread], axis=-1)
 
     def batch(self, data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What the networks learn from: contexts, residuals, weights."""
