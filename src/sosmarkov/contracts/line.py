@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.scipy.stats import norm
 from jaxtyping import Bool, Float
 
 # Pieces, and nodes in each; a range reaches so many standard deviations to either side of the mean.
@@ -76,6 +77,72 @@ class Blend(Line):
         """What holds every part's."""
         lower, upper = (jnp.stack(ends) for ends in zip(*(part.support() for part in self.parts), strict=True))
         return jnp.min(lower), jnp.max(upper)
+
+
+class SplineLine(Line):
+    """A column for each of some evenly spaced quadratic splines, cut at both ends, and one for a normal or uniform."""
+
+    coefficients: Float[Array, "k q"]
+    places: Float[Array, " p"]
+    spacing: Float[Array, ""]
+    ends: Float[Array, " 2"]
+    # Mean and standard deviation of the normal, and how often it counts; None for a uniform one between the ends.
+    normal: Float[Array, " 3"] | None
+    known: Float[Array, " 2"]
+
+    @classmethod
+    def of(
+        cls,
+        shares: np.ndarray,
+        places: np.ndarray,
+        spacing: float,
+        ends: tuple[float, float],
+        normal: tuple[float, float, float] | None,
+        known: tuple[float, float],
+    ) -> SplineLine:
+        """One belief, with its mean and standard deviation."""
+        numbers = (places, spacing, ends, normal, known)
+        return cls(
+            jnp.asarray(shares)[None], *(None if one is None else jnp.asarray(one, dtype=float) for one in numbers)
+        )
+
+    def densities(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
+        """Each spline's, and the last one's."""
+        far = jnp.abs(x[:, None] - self.places) / self.spacing
+        found = jnp.where(far < 0.5, 0.75 - far**2, 0.5 * jnp.maximum(1.5 - far, 0.0) ** 2) / self.spacing
+        if self.normal is None:
+            last = jnp.full_like(x, 1.0 / (self.ends[1] - self.ends[0]))
+        else:
+            last = self.normal[2] * norm.pdf(x, self.normal[0], self.normal[1])
+        inside = (x >= self.ends[0]) & (x <= self.ends[1])
+        return jnp.where(inside[:, None], jnp.concatenate([found, last[:, None]], axis=1), 0.0)
+
+    def masses(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
+        """From the lower end on."""
+        inside = jnp.clip(x, self.ends[0], self.ends[1])
+
+        def below(t: Array) -> Array:
+            """int_(-inf)^t of the spline."""
+            far = jnp.minimum(jnp.abs(t), 1.5)
+            tail = jnp.where(far < 0.5, 0.5 - 0.75 * far + far**3 / 3.0, (1.5 - far) ** 3 / 6.0)
+            return jnp.where(t < 0, tail, 1.0 - tail)
+
+        found = below((inside[:, None] - self.places) / self.spacing)
+        found = found - below((self.ends[0] - self.places) / self.spacing)
+        if self.normal is None:
+            last = (inside - self.ends[0]) / (self.ends[1] - self.ends[0])
+        else:
+            middle, std, times = self.normal
+            last = times * (norm.cdf(inside, middle, std) - norm.cdf(self.ends[0], middle, std))
+        return jnp.concatenate([found, last[:, None]], axis=1)
+
+    def moments(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """The belief's own."""
+        return self.known[:1], self.known[1:]
+
+    def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Both ends."""
+        return self.ends[0], self.ends[1]
 
 
 @eqx.filter_jit

@@ -53,6 +53,15 @@ class Nodes:
         """How many."""
         return len(self.cells)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same places."""
+        same = isinstance(other, Nodes) and self.axes == other.axes
+        return self is other or (same and np.array_equal(self.cells, other.cells))
+
+    def __hash__(self) -> int:
+        """By its axes and how many there are."""
+        return hash((self.axes, len(self.cells)))
+
     @property
     def dim(self) -> int:
         """Coordinates."""
@@ -99,9 +108,14 @@ class Nodes:
         places = [np.clip(at, 0, axis.count - 1) for at, axis in zip(places, self.axes, strict=True)]
         return self.owner[self._flat(places)], values
 
-    def densities(self, x: Float[np.ndarray, "n d"]) -> tuple[Int[np.ndarray, "n k"], Float[np.ndarray, "n k"]]:
-        """The D_i that are not zero at states: nodes and values; zero, at node 0, for places that are no nodes."""
-        places, values = self._seen(x)
+    def densities(
+        self, x: Float[np.ndarray, "n d"], slope: int | None = None
+    ) -> tuple[Int[np.ndarray, "n k"], Float[np.ndarray, "n k"]]:
+        """The D_i that are not zero at states: nodes and values; zero, at node 0, for places that are no nodes.
+
+        With `slope`, their derivatives by that coordinate in the place of their values.
+        """
+        places, values = self._seen(x, slope)
         inside = np.ones(values.shape, dtype=bool)
         for at, axis in zip(places, self.axes, strict=True):
             inside &= (at >= 0) & (at < axis.count)
@@ -112,12 +126,12 @@ class Nodes:
         inside &= allowed[:, None]
         return np.where(inside, found, 0), np.where(inside, values / self.volume, 0.0)
 
-    def _seen(self, x: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    def _seen(self, x: np.ndarray, slope: int | None = None) -> tuple[list[np.ndarray], np.ndarray]:
         """Places on each axis and values of the products of splines at states, shape (n, 3^d) each."""
         count, dim = len(x), self.dim
         places, values = [], np.ones((count, *[1] * dim))
         for c, axis in enumerate(self.axes):
-            at, value = axis.seen(x[:, c])
+            at, value = axis.seen(x[:, c], slopes=c == slope)
             shape = (count, *[3 if c == m else 1 for m in range(dim)])
             places.append(np.broadcast_to(at.reshape(shape), (count, *[3] * dim)).reshape(count, -1))
             values = values * value.reshape(shape)
