@@ -47,10 +47,23 @@ class Passed(NamedTuple):
     log_scale: Float[Array, ""]
 
 
+class LineLikelihood(NamedTuple):
+    """A factor of a likelihood that is a function of one coordinate.
+
+    Attributes:
+        log: Its logarithm at places of that coordinate, shape (n,), in data space, by NumPy.
+        breaks: Where it has its top or jumps.
+    """
+
+    log: Callable[[np.ndarray], np.ndarray]
+    breaks: np.ndarray
+
+
 class Sensor(eqx.Module):
     """p(o | x). Readings of a sequence lead with the axis of time; NaN stands for what is missing.
 
-    A sensor of one's own states `shape` and `reading`, and `linear` where it is linear with Gaussian noise.
+    A sensor of one's own states `shape`, and what the form of process reads by: `reading` for the factor form, and
+    `linear` where it is linear with Gaussian noise; `log_likelihood` for the lattice form, and `lines` where it is a product.
     """
 
     # Whether a reading says something of its state alone; else it is read together with the step to its state.
@@ -102,6 +115,24 @@ class Sensor(eqx.Module):
         """
         del own
         return transition.reader(self)
+
+    def log_likelihood(self, observation: np.ndarray, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """log p(o | x) of one reading at many states in data space, by NumPy; what is missing of it says nothing.
+
+        By default the sensor's own `log_prob(observation, x)`, where it has one.
+        """
+        own = getattr(self, "log_prob", None)
+        if own is None:
+            raise ValueError(
+                f"Expected a sensor whose likelihood can be asked at states, got {type(self).__name__}. Give it a method"
+                " log_likelihood(observation, x), vectorised over states x of shape (n, d)."
+            )
+        return np.asarray(own(observation, x), dtype=float)
+
+    def lines(self, observation: np.ndarray, dim: int) -> list[tuple[int, LineLikelihood]] | None:
+        """The likelihood of one reading as a product of functions of one coordinate each; None where it is not one."""
+        del observation, dim
+        return None
 
     # --- what a form of process asks of a sensor of the state alone -------------------------------
 

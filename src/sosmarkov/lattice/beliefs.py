@@ -122,7 +122,7 @@ class LatticeBelief(Belief):
             axis.origin + axis.spacing * places,
             axis.spacing,
             (axis.lower, axis.upper),
-            None if axis.ends in ("wrapped", "both") else (middle, float(shadow.broad.width[0]), twice),
+            None if axis.ends in ("wrapped", "both") else (middle, float(shadow.broad.width[0]), float(np.exp(twice))),
             (float(self.mean()[coordinate]), float(np.sqrt(self.covariance()[coordinate, coordinate]))),
         )
 

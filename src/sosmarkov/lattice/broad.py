@@ -131,13 +131,9 @@ class Broad:
 
     def met(self, nodes: Nodes) -> Float[np.ndarray, " n"]:
         """int w_i t: what the gates see of it, with a sum of one."""
-        tables = [self._seen(c) for c in range(len(self.axes))]
-        product = tables[0]
-        for table in tables[1:]:
-            product = np.multiply.outer(product, table)
-        return np.bincount(nodes.owner, product.reshape(-1), len(nodes))
+        return nodes.gathered([self.seen(c) for c in range(len(self.axes))])
 
-    def _seen(self, c: int) -> Float[np.ndarray, " k"]:
+    def seen(self, c: int) -> Float[np.ndarray, " k"]:
         """int B_i t_c of each place of an axis; the outermost ones of an open end stand for all beyond."""
         axis = self.axes[c]
         places, weights = splines.cell_rule(_ORDER)
