@@ -66,6 +66,11 @@ class GaussianSensor(CoordinateSensor):
         """One number a coordinate."""
         return (len(self.coordinates),)
 
+    def affine(self, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A row a coordinate, with its gain."""
+        H = np.asarray(self.gain)[:, None] * np.eye(dim)[self.places(dim)]
+        return H, np.asarray(self.offset), np.asarray(self.std)
+
     def linear(self, basis: Basis, transform: Transform) -> LinearReading:
         """x_c is affine in y."""
         where = self.places(basis.dim)

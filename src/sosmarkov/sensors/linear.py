@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
@@ -49,6 +50,12 @@ class LinearSensor(Sensor):
     def shape(self) -> tuple[int, ...]:
         """One number a row of the matrix."""
         return (len(self.matrix),)
+
+    def affine(self, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The matrix as it is."""
+        if self.matrix.shape[1] != dim:
+            raise ValueError(f"Expected a process of {self.matrix.shape[1]} coordinates to read, got {dim}.")
+        return np.asarray(self.matrix), np.asarray(self.offset), np.asarray(self.std)
 
     def linear(self, basis: Basis, transform: Transform) -> LinearReading:
         """A state is affine in y, and so is a reading."""
