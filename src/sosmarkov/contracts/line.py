@@ -145,6 +145,37 @@ class SplineLine(Line):
         return self.ends[0], self.ends[1]
 
 
+class NormalLine(Line):
+    """A mixture of normals: a column for each."""
+
+    coefficients: Float[Array, "k q"]
+    places: Float[Array, " q"]
+    stds: Float[Array, " q"]
+
+    @classmethod
+    def of(cls, weights: np.ndarray, means: np.ndarray, stds: np.ndarray) -> NormalLine:
+        """One belief: weights, means and standard deviations of its members."""
+        return cls(jnp.asarray(weights)[None], jnp.asarray(means), jnp.asarray(stds))
+
+    def densities(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
+        """Each normal's own."""
+        return norm.pdf(x[:, None], self.places, self.stds)
+
+    def masses(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
+        """Each normal's own."""
+        return norm.cdf(x[:, None], self.places, self.stds)
+
+    def moments(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """The mean of means; the mean variance plus the variance of means."""
+        mean = self.coefficients @ self.places
+        spread = self.stds**2 + (self.places - mean[:, None]) ** 2
+        return mean, jnp.sqrt(jnp.sum(self.coefficients * spread, axis=1))
+
+    def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Everywhere."""
+        return jnp.asarray(-jnp.inf), jnp.asarray(jnp.inf)
+
+
 @eqx.filter_jit
 def quantiles(lines: tuple[Line, ...], shares: Float[Array, " n"]) -> Float[Array, "k n d"]:
     """The x with F_k(x) = share, on every line."""

@@ -28,7 +28,7 @@ class Updated(NamedTuple):
     """
 
     belief: Belief
-    log_evidence: Float[Array, ""]
+    log_evidence: Float[Any, ""]
 
 
 class Passed(NamedTuple):
@@ -43,8 +43,8 @@ class Passed(NamedTuple):
 
     predicted: Numbers
     base: Numbers
-    mass: Float[Array, ""]
-    log_scale: Float[Array, ""]
+    mass: Float[Any, ""]
+    log_scale: Float[Any, ""]
 
 
 class LineLikelihood(NamedTuple):
@@ -144,6 +144,11 @@ class Sensor(eqx.Module):
         """What one reading says, in model space, as functions of the basis's family."""
         raise ValueError(f"Expected a sensor with a reading of its own, got {type(self).__name__}.")
 
+    def affine(self, dim: int) -> tuple[Any, Any, Any] | None:
+        """H (k, d), c (k,) and std (k,) of a sensor o = H x + c + noise of d coordinates; None for other sensors."""
+        del dim
+        return None
+
     def linear(self, basis: Any, transform: Any) -> Any:
         """The sensor as a linear one with Gaussian noise, where it is one for this family."""
         del basis, transform
@@ -194,7 +199,7 @@ class Reader(ABC):
     def draw(self, key: Array, x: Array, observation: Array, backward: Any, u: Array | None) -> Array:
         """One draw of x' for each x, given what is read of x' and of what comes after it."""
 
-    def log_evidences(self, observations: Array, passed: Passed) -> Float[Array, " t"]:
+    def log_evidences(self, observations: Array, passed: Passed) -> Float[Any, " t"]:
         """The log of how likely readings were; zero where nothing was read."""
         missing = jax.vmap(self.sensor.missing)(observations)
         # Without a reading the mass is one but for rounding, which is nobody's evidence.
@@ -226,7 +231,7 @@ def readings_in_rows(sensor: Sensor, observations: ArrayLike) -> Float[Array, "t
     return array
 
 
-def require_possible(log_evidence: Array) -> None:
+def require_possible(log_evidence: Any) -> None:
     """Refuse readings of probability zero (looked at on concrete arrays only)."""
     if checks.is_concrete(log_evidence) and not np.all(np.asarray(log_evidence) > -np.inf):
         raise ValueError(

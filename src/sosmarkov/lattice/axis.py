@@ -123,9 +123,7 @@ class Axis:
             found = found + self._plain_shares(2.0 * self.upper - upper, 2.0 * self.upper - lower)
         return found
 
-    def shares_of(
-        self, lower: Float[np.ndarray, " b"], upper: Float[np.ndarray, " b"]
-    ) -> Float[np.ndarray, "b n"]:
+    def shares_of(self, lower: Float[np.ndarray, " b"], upper: Float[np.ndarray, " b"]) -> Float[np.ndarray, "b n"]:
         """The same for intervals whose ends lie anywhere, on a circle in any turn of it."""
         return sum(self.shares(*piece) for piece in self.pieces(lower, upper))  # type: ignore[return-value]
 

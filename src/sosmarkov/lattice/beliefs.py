@@ -147,9 +147,7 @@ class LatticeBelief(Belief):
         """E[x x^T] - E[x] E[x]^T, from deviations."""
         mean, e = self.mean(), self.C[-1]
         centres = [axis.centres() for axis in self.nodes.axes]
-        away = np.stack(
-            [(centres[c][0] - mean[c])[at] for c, at in enumerate(self.nodes.places.T)], axis=-1
-        )
+        away = np.stack([(centres[c][0] - mean[c])[at] for c, at in enumerate(self.nodes.places.T)], axis=-1)
         off = np.array([self.broad.spread(c)[0] for c in range(self.dim)]) - mean
         found = (self.C[:-1, None] * away).T @ away + e * np.outer(off, off)
         own = [self.shadow(c).c[0] @ centres[c][1] + e * self.broad.spread(c)[1] for c in range(self.dim)]
@@ -240,15 +238,23 @@ class LatticeBelief(Belief):
 
         def climb(i: int) -> tuple[float, np.ndarray]:
             start = points[best[i]]
-            bounds = [(-np.inf, np.inf) if axis.ends == "wrapped" else (low[i], high[i])
-                      for axis, (low, high) in zip(self.nodes.axes, ends, strict=True)]
+            bounds = [
+                (-np.inf, np.inf) if axis.ends == "wrapped" else (low[i], high[i])
+                for axis, (low, high) in zip(self.nodes.axes, ends, strict=True)
+            ]
 
             def ask(u: np.ndarray) -> tuple[float, np.ndarray]:
                 value, slope = self._value_and_slope((start + u * unit)[None])
                 return -np.log(value), -slope * unit / value
 
-            found = minimize(ask, np.zeros(self.dim), jac=True, method="L-BFGS-B", bounds=bounds,
-                             options={"ftol": 1e-15, "gtol": 1e-10})
+            found = minimize(
+                ask,
+                np.zeros(self.dim),
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                options={"ftol": 1e-15, "gtol": 1e-10},
+            )
             return found.fun, start + found.x * unit
 
         place = min((climb(i) for i in range(len(best))), key=lambda found: found[0])[1]
@@ -288,9 +294,7 @@ def drawn(
     return placed(generator, nodes, broad, chosen)
 
 
-def placed(
-    generator: np.random.Generator, nodes: Nodes, broad: Broad, chosen: np.ndarray
-) -> Float[np.ndarray, "n d"]:
+def placed(generator: np.random.Generator, nodes: Nodes, broad: Broad, chosen: np.ndarray) -> Float[np.ndarray, "n d"]:
     """One draw from the density of each node that was chosen; from the broad one past the last."""
     count, outside = len(chosen), chosen == len(nodes)
     t = np.sum(generator.random((3, count, nodes.dim)), axis=0) - 1.5

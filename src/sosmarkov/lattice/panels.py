@@ -164,8 +164,10 @@ class Panels(NamedTuple):
         gone = [c for c in range(self.dim) if c not in kept]
         values, w = self.values, _rule(self.order)[1]
         for c in gone[::-1]:
-            values = np.moveaxis(values, c + 1, -1) @ w * (self.upper - self.lower)[:, c].reshape(
-                -1, *[1] * (values.ndim - 2)
+            values = (
+                np.moveaxis(values, c + 1, -1)
+                @ w
+                * (self.upper - self.lower)[:, c].reshape(-1, *[1] * (values.ndim - 2))
             )
         left = [c for c in range(self.dim) if c in kept]
         values = np.moveaxis(values, [left.index(c) + 1 for c in kept], range(1, len(kept) + 1))
@@ -177,9 +179,7 @@ class Panels(NamedTuple):
         low, high = (np.clip(one, -1.0, 1.0) for one in u)
         touched = np.all(high > low, axis=1)
         part = Panels(self.lower[touched], self.upper[touched], self.values[touched], 0.0)
-        weights = [
-            _up_to(self.order, high[touched, c]) - _up_to(self.order, low[touched, c]) for c in range(self.dim)
-        ]
+        weights = [_up_to(self.order, high[touched, c]) - _up_to(self.order, low[touched, c]) for c in range(self.dim)]
         return float(np.sum(part._contracted(weights)))
 
     def line(self, c: int) -> Line:

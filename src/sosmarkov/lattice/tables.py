@@ -131,7 +131,9 @@ def _halved(
         if len(score) and np.max(score) > best:
             best = float(np.max(score))
             log_scale = float(top[np.argmax(score)])
-        go_on = (swing > _SWING) & (score > best - _FAINT) & (high - low > 1e-13 * np.maximum(np.abs(low), np.abs(high)))
+        go_on = (
+            (swing > _SWING) & (score > best - _FAINT) & (high - low > 1e-13 * np.maximum(np.abs(low), np.abs(high)))
+        )
         done.append((low[~go_on], high[~go_on], cell[~go_on]))
         if not np.any(go_on):
             break

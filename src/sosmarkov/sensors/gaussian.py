@@ -77,6 +77,11 @@ class GaussianSensor(CoordinateSensor):
         read = zip(self.places(dim), *numbers, strict=True)
         return [(int(c), normal_line(o, a, b, s)) for c, s, a, b, o in read if not np.isnan(o)]
 
+    def affine(self, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A row a coordinate, with its gain."""
+        H = np.asarray(self.gain)[:, None] * np.eye(dim)[self.places(dim)]
+        return H, np.asarray(self.offset), np.asarray(self.std)
+
     def linear(self, basis: Basis, transform: Transform) -> LinearReading:
         """x_c is affine in y."""
         where = self.places(basis.dim)

@@ -74,6 +74,11 @@ class LinearSensor(Sensor):
         if self.matrix.shape[1] != dim:
             raise ValueError(f"Expected a process of {self.matrix.shape[1]} coordinates to read, got {dim}.")
 
+    def affine(self, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The matrix as it is."""
+        self._require_reads(dim)
+        return np.asarray(self.matrix), np.asarray(self.offset), np.asarray(self.std)
+
     def linear(self, basis: Basis, transform: Transform) -> LinearReading:
         """A state is affine in y, and so is a reading."""
         Space(basis, transform).require("linear reading")
