@@ -176,6 +176,56 @@ class NormalLine(Line):
         return jnp.asarray(-jnp.inf), jnp.asarray(jnp.inf)
 
 
+class PolynomialLine(Line):
+    """One column: a polynomial on each of some intervals, in Legendre's coefficients times the length."""
+
+    coefficients: Float[Array, "k 1"]
+    lower: Float[Array, " a"]
+    upper: Float[Array, " a"]
+    pieces: Float[Array, "a m"]
+    below: Float[Array, " b"]
+    known: Float[Array, " 2"]
+
+    @classmethod
+    def of(cls, line: tuple[np.ndarray, ...], known: tuple[float, float]) -> PolynomialLine:
+        """One belief: ends, coefficients, what lies before each interval; its mean and standard deviation."""
+        return cls(jnp.ones((1, 1)), *(jnp.asarray(part) for part in line), jnp.asarray(known))
+
+    def _found(self, x: Float[Array, " t"]) -> tuple[Array, Array, Array]:
+        """The interval of each place, its coefficients, and the place in it from -1 to 1."""
+        at = jnp.clip(jnp.searchsorted(self.lower, x, side="right") - 1, 0, len(self.lower) - 1)
+        u = 2.0 * (x - self.lower[at]) / (self.upper - self.lower)[at] - 1.0
+        return at, self.pieces[at], jnp.clip(u, -1.0, 1.0)
+
+    def _legendre(self, u: Float[Array, " t"], count: int) -> list[Array]:
+        P = [jnp.ones_like(u), u]
+        for j in range(1, count - 1):
+            P.append(((2 * j + 1) * u * P[j] - j * P[j - 1]) / (j + 1))
+        return P[:count]
+
+    def densities(self, x: Float[Array, " t"]) -> Float[Array, "t 1"]:
+        """Zero outside of all intervals."""
+        at, a, u = self._found(x)
+        value = sum(a[:, j] * P for j, P in enumerate(self._legendre(u, a.shape[1])))
+        inside = (x >= self.lower[at]) & (x <= self.upper[at])
+        return jnp.where(inside, value / (self.upper - self.lower)[at], 0.0)[:, None]
+
+    def masses(self, x: Float[Array, " t"]) -> Float[Array, "t 1"]:
+        """The integral of P_j is (P_(j+1) - P_(j-1)) / (2 j + 1)."""
+        at, a, u = self._found(x)
+        P = [-jnp.ones_like(u), *self._legendre(u, a.shape[1] + 1)]
+        total = sum(a[:, j] * (P[j + 2] - P[j]) / (2 * j + 1) for j in range(a.shape[1]))
+        return jnp.where(x < self.lower[0], 0.0, self.below[at] + 0.5 * total)[:, None]
+
+    def moments(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """The belief's own."""
+        return self.known[:1], self.known[1:]
+
+    def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """From the first interval to the last."""
+        return self.lower[0], self.upper[-1]
+
+
 @eqx.filter_jit
 def quantiles(lines: tuple[Line, ...], shares: Float[Array, " n"]) -> Float[Array, "k n d"]:
     """The x with F_k(x) = share, on every line."""

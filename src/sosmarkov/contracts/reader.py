@@ -63,7 +63,8 @@ class Sensor(eqx.Module):
     """p(o | x). Readings of a sequence lead with the axis of time; NaN stands for what is missing.
 
     A sensor of one's own states `shape`, and what the form of process reads by: `reading` for the factor form, and
-    `linear` where it is linear with Gaussian noise; `log_likelihood` for the lattice form, and `lines` where it is a product.
+    `linear` where it is linear with Gaussian noise; `log_likelihood` for the lattice form, and `lines` where it is a
+    product.
     """
 
     # Whether a reading says something of its state alone; else it is read together with the step to its state.
@@ -124,8 +125,8 @@ class Sensor(eqx.Module):
         own = getattr(self, "log_prob", None)
         if own is None:
             raise ValueError(
-                f"Expected a sensor whose likelihood can be asked at states, got {type(self).__name__}. Give it a method"
-                " log_likelihood(observation, x), vectorised over states x of shape (n, d)."
+                f"Expected a sensor whose likelihood can be asked at states, got {type(self).__name__}. Give it a"
+                " method log_likelihood(observation, x), vectorised over states x of shape (n, d)."
             )
         return np.asarray(own(observation, x), dtype=float)
 

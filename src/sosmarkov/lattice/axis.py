@@ -27,9 +27,9 @@ def _sound(axis: Axis) -> None:
 class Axis:
     """Nodes origin + spacing i, i = 0, ..., count - 1.
 
-    Past an open end there are further nodes of Z, which belong to no list. An angle wraps round (i mod count, the period
-    is count spacings); a bound reflects: it lies half a spacing before the first node (or after the last), and what
-    a spline has beyond it is folded back. Sums of splines stay one, and integrals of products stay the five taps.
+    Past an open end there are further nodes of Z, which belong to no list. An angle wraps round (i mod count, the
+    period is count spacings); a bound reflects: it lies half a spacing before the first node (or after the last), and
+    what a spline has beyond it is folded back. Sums of splines stay one, and integrals of products stay the five taps.
 
     Attributes:
         origin: The first node.
@@ -79,7 +79,7 @@ class Axis:
     def pieces(self, lower: np.ndarray, upper: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """An interval as parts within the ends: one, or on a circle two, where it goes across the cut.
 
-        On a circle, finite ends may lie in any turn; an infinite one stands for the cut. What is empty has lower >= upper.
+        On a circle, finite ends may lie in any turn; an infinite one is the cut. Empty parts have lower >= upper.
         """
         lower, upper = np.broadcast_arrays(np.asarray(lower, dtype=float), np.asarray(upper, dtype=float))
         plain = np.maximum(lower, self.lower), np.minimum(upper, self.upper)
@@ -102,7 +102,7 @@ class Axis:
     def seen(
         self, x: Float[np.ndarray, " n"], slopes: bool = False
     ) -> tuple[Int[np.ndarray, "n 3"], Float[np.ndarray, "n 3"]]:
-        """The three splines that are not zero at each state: their nodes' places, folded, and their values or slopes."""
+        """The three splines that are not zero at each state: their nodes' places, folded, and values or slopes."""
         u = (self.inside(x) - self.origin) / self.spacing
         # States far beyond all nodes see the outermost ones whole.
         u = np.clip(u, -4.0, self.count + 3.0)

@@ -31,8 +31,8 @@ def _sound(belief: LatticeBelief) -> None:
 class LatticeBelief(Belief):
     """p(x) = sum_i C_i D_i(x) + C_(n+1) t(x): normalised and non-negative.
 
-    On a circle, moments, boxes and distribution functions are those of one turn, from its cut: half a spacing before the
-    first node. Boxes with finite ends may lie across it.
+    On a circle, moments, boxes and distribution functions are those of one turn, from its cut: half a spacing before
+    the first node. Boxes with finite ends may lie across it.
 
     Args:
         nodes: Where the splines sit.

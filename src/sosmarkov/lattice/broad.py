@@ -1,4 +1,4 @@
-"""The broad part of a lattice process: one density for what no node speaks of, with honest tails and closed integrals."""
+"""The broad part of a lattice process: a density for what no node speaks of, with honest tails, closed integrals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _sound(broad: Broad) -> None:
 @stored(check=_sound)
 @dataclass(frozen=True, eq=False)
 class Broad:
-    """t(x), a product over coordinates: normal; on a circle or between two bounds uniform; beyond one bound half a normal.
+    """t(x), a product over coordinates: normal; on a circle or between two bounds uniform; past one half a normal.
 
     Attributes:
         axes: Whose ends it goes by.

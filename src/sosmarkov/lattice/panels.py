@@ -182,6 +182,18 @@ class Panels(NamedTuple):
         weights = [_up_to(self.order, high[touched, c]) - _up_to(self.order, low[touched, c]) for c in range(self.dim)]
         return float(np.sum(part._contracted(weights)))
 
+    def clipped(self, lower: Float[np.ndarray, " d"], upper: Float[np.ndarray, " d"]) -> Panels:
+        """The part in a box: of mass less than one."""
+        low, high = np.maximum(self.lower, lower), np.minimum(self.upper, upper)
+        touched = np.all(high > low, axis=1)
+        own, low, high, values = self.lower[touched], low[touched], high[touched], self.values[touched]
+        length, u = (self.upper - self.lower)[touched], _rule(self.order)[0]
+        for c in range(self.dim):
+            x = 0.5 * (low + high)[:, c, None] + 0.5 * (high - low)[:, c, None] * u
+            table = _at(self.order, 2.0 * (x - own[:, c, None]) / length[:, c, None] - 1.0)
+            values = np.moveaxis(np.einsum("bqm,bm...->bq...", table, np.moveaxis(values, c + 1, 1)), 1, c + 1)
+        return Panels(low, high, values, self.error)
+
     def line(self, c: int) -> Line:
         """One coordinate, on intervals that no end of a box divides."""
         own = self.marginal([c])

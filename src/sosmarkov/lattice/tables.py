@@ -68,9 +68,9 @@ def under(axis: Axis, broad: Broad, line: LineLikelihood, held: Float[np.ndarray
     """
     cells = axis.cells()
     edges = axis.origin + axis.spacing * (np.append(cells, cells[-1] + 1) - 0.5)
-    tails = tails(axis, broad, line, edges) if e > 0 else [np.zeros(0), np.zeros(0)]
-    whole = np.concatenate([tails[0], edges, tails[1]])
-    outer = np.concatenate([np.full(len(tails[0]), -1), np.arange(len(cells)), np.full(len(tails[1]), len(cells))])
+    below, above = tails(axis, broad, line, edges) if e > 0 else [np.zeros(0), np.zeros(0)]
+    whole = np.concatenate([below, edges, above])
+    outer = np.concatenate([np.full(len(below), -1), np.arange(len(cells)), np.full(len(above), len(cells))])
     cuts = np.unique(np.concatenate([whole, line.breaks[(line.breaks > whole[0]) & (line.breaks < whole[-1])]]))
     low, high = cuts[:-1], cuts[1:]
     cell = outer[np.searchsorted(whole, 0.5 * (low + high), side="right") - 1]

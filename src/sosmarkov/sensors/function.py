@@ -16,8 +16,8 @@ from sosmarkov.core import checks
 class FunctionSensor(Sensor):
     """p(o | x) by a function of one's own: range and bearing, a camera, a counter.
 
-    For processes in the lattice form, which integrate it numerically on their cells, to a stated accuracy. The factor and
-    gaussian forms have no closed form for it and refuse it.
+    For processes in the lattice form, which integrate it numerically on their cells, to a stated accuracy. The factor
+    and gaussian forms have no closed form for it and refuse it.
 
     Args:
         function: (observation, x) -> log p(o | x), vectorised over states x of shape (n, d) in data space, by NumPy; it
