@@ -34,12 +34,12 @@ class LatticeRun(LongRun):
 
     def step(self, C: Float[np.ndarray, q * b]) -> Float[np.ndarray, q * b]:
         """C_k -> C_(k+1), of one belief or of many."""
-        return self.transition.carry(self.transition.seen(C))
+        return self.transition.chain.carry(self.transition.chain.seen(C))
 
     def matrix(self, window: Any = None) -> Float[np.ndarray, "q q"]:
         """The same as a matrix."""
         whole = np.eye(len(self.transition.nodes) + 1)
-        return self.transition.carry(self.transition.seen(whole) if window is None else window.seen(whole))
+        return self.transition.chain.carry(self.transition.chain.seen(whole) if window is None else window.seen(whole))
 
     def far(self, initial: Belief, steps: int) -> Float[np.ndarray, " q"]:
         """Steps until nothing changes any more; where that takes long, the power of a dense matrix."""
@@ -125,7 +125,7 @@ class LatticeRun(LongRun):
         away = nodes.axes[coordinate].centres()[0][nodes.places[:, coordinate]] - mean
         v = np.append(away, broad.spread(coordinate)[0] - mean)
         covariances = []
-        C = transition.carry(P)
+        C = transition.chain.carry(P)
         for _ in range(steps):
             covariances.append(v @ C)
             C = self.step(C)
@@ -138,10 +138,10 @@ class LatticeRun(LongRun):
             found = np.linalg.solve(np.eye(len(C)) - self.matrix(window), C)
         else:
             apply = sla.LinearOperator(
-                (len(C), len(C)), matvec=lambda v: v - self.transition.carry(window.seen(v)), dtype=float
+                (len(C), len(C)), matvec=lambda v: v - self.transition.chain.carry(window.seen(v)), dtype=float
             )
             found, _ = sla.gmres(apply, C, rtol=1e-13, restart=100, maxiter=200)
-        missed = np.sum(np.abs(found - self.transition.carry(window.seen(found)) - C)) / np.sum(np.abs(found))
+        missed = np.sum(np.abs(found - self.transition.chain.carry(window.seen(found)) - C)) / np.sum(np.abs(found))
         if not missed < _SOLVED:
             raise ValueError(
                 "Expected a box that is reached from everywhere sooner or later, got one that may never be, or only"

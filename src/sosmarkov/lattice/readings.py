@@ -150,7 +150,7 @@ class LatticeReader(Reader):
         given, b = self.given(observation), np.asarray(backward)
         if given is None and np.all(b == b[0]):
             return transition.sample(generator, x, u)
-        rows = transition.numbers_from(x, u)
+        rows = transition.chain.numbers_from(x, u)
         mean = np.asarray(rows.mean(axis=0)).reshape(-1)
         prior = transition.belief(mean / np.sum(mean))
         behind, given = Behind(transition.nodes, b), NOTHING if given is None else given

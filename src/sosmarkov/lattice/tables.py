@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ class Seen(NamedTuple):
     log_scale: float
 
 
+@lru_cache(maxsize=256)
 def plain(axis: Axis, broad: Broad) -> Seen:
     """With nothing between: the five taps."""
     return Seen(np.tile(splines.TAPS, (axis.count, 1)), broad.seen(0), 0.0)
