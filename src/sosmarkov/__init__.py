@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from sosmarkov.process.process import MarkovProcess
     from sosmarkov.sensors import (
         FactorSensor,
+        FunctionSensor,
         GaussianSensor,
         IntervalSensor,
         LearnedSensor,
@@ -123,6 +124,7 @@ _ROOMS = {
     "process.process": ("MarkovProcess",),
     "sensors": (
         "FactorSensor",
+        "FunctionSensor",
         "GaussianSensor",
         "IntervalSensor",
         "LearnedSensor",

@@ -89,7 +89,7 @@ class Chain:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def banded(self, held: Float[np.ndarray, "n *b"]) -> Float[np.ndarray, "n *b"]:
+    def banded(self, held: Float[np.ndarray, n * k]) -> Float[np.ndarray, n * k]:
         """int w_i D_j times shares of nodes."""
         for band in self.bands:
             held = band @ held

@@ -258,7 +258,7 @@ class LatticeTransition(AbstractTransition):
         total = total if np.isfinite(total) else 0.0
         return Met(np.exp(logs - total) @ np.stack([message.P for message in messages]), np.asarray(total))
 
-    def carry(self, P: Float[np.ndarray, "n *b"], u: Any = None) -> Float[np.ndarray, "q *b"]:
+    def carry(self, P: Float[np.ndarray, n * k], u: Any = None) -> Float[np.ndarray, q * b]:
         """A^T P: the next shares of one message, or of many as columns."""
         return self.chain.carry(P, u)
 
