@@ -129,8 +129,7 @@ def test_shares_that_are_none_are_refused():
         LatticeBelief(nodes, broad(nodes), np.ones(41))
     with pytest.raises(ValueError, match="41 shares"):
         LatticeBelief(nodes, broad(nodes), np.ones(40) / 40)
+    far = Nodes((Axis(0.0, 0.1, 21, "open"), Axis(0.0, 0.1, 20, "open")), np.arange(420))
+    corner = LatticeBelief(far, broad(far), np.eye(421)[0])
     with pytest.raises(ValueError, match="has a density"):
-        C = np.zeros(21 * 20 + 1)
-        C[0] = 1.0
-        far = Nodes((Axis(0.0, 0.1, 21, "open"), Axis(0.0, 0.1, 20, "open")), np.arange(420))
-        LatticeBelief(far, broad(far), C).condition({0: 1.9})
+        corner.condition({0: 1.9})

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
-import numpy as np
 from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.reader import Reader, require_possible
-from sosmarkov.core import checks
 from sosmarkov.inference.beliefs import Beliefs, BeliefSequence, Posteriors
 from sosmarkov.inference.recursion import forward
 
@@ -39,9 +37,6 @@ def filter_observations(
     reader: Reader, initial: Belief, observations: Array, inputs: Array | None = None
 ) -> FilterResult:
     """All readings of a sequence; row k belongs to x_k, input k to the step after it."""
-    if not reader.transition.compiled and checks.is_concrete(observations):
-        # Rows are taken one by one: from JAX's arrays each way of taking them would be a program.
-        observations = np.asarray(observations)
     start = reader.begin(initial, observations[0])
     coefficients, filtered, log_evidences = forward(reader, initial, observations, inputs)
     require_possible(log_evidences)

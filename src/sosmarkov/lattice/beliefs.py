@@ -131,7 +131,7 @@ class LatticeBelief(Belief):
 
     # --- moments ----------------------------------------------------------------------------------
 
-    def mass(self) -> Float[np.ndarray, ""]:
+    def mass(self) -> Float[Any, ""]:
         """The sum of its shares."""
         return np.sum(self.C)
 
@@ -153,7 +153,7 @@ class LatticeBelief(Belief):
         own = [self.shadow(c).c[0] @ centres[c][1] + e * self.broad.spread(c)[1] for c in range(self.dim)]
         return found + np.diag(own)
 
-    def _moment(self, powers: tuple[int, ...]) -> Float[np.ndarray, ""]:
+    def _moment(self, powers: tuple[int, ...]) -> Float[Any, ""]:
         product, broad = self.C[:-1].copy(), float(self.C[-1])
         for c, power in enumerate(powers):
             if power:

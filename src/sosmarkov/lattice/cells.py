@@ -56,7 +56,7 @@ class PanelBelief(Belief):
         """Density at states of shape (..., d)."""
         return np.exp(self.log_prob(x))
 
-    def mass(self) -> Float[np.ndarray, ""]:
+    def mass(self) -> Float[Any, ""]:
         """The integral of all polynomials."""
         return np.sum(self._points[1])
 
@@ -71,7 +71,7 @@ class PanelBelief(Belief):
         away = x - w @ x
         return (w[:, None] * away).T @ away
 
-    def _moment(self, powers: tuple[int, ...]) -> Float[np.ndarray, ""]:
+    def _moment(self, powers: tuple[int, ...]) -> Float[Any, ""]:
         x, w = self._points
         return w @ np.prod(x ** np.asarray(powers), axis=1)
 
@@ -230,7 +230,7 @@ class CellBelief(Belief):
         plain = self.behind is None and not self.given.logs
         return self.prior if plain else PanelBelief(self.panels)
 
-    def mass(self) -> Float[np.ndarray, ""]:
+    def mass(self) -> Float[Any, ""]:
         """By the polynomials, over Z by what the gates see: one up to what both miss."""
         if self._answers is self.prior:
             return self.prior.mass()
@@ -244,7 +244,7 @@ class CellBelief(Belief):
         """E[x x^T] - E[x] E[x]^T."""
         return self._answers.covariance()
 
-    def _moment(self, powers: tuple[int, ...]) -> Float[np.ndarray, ""]:
+    def _moment(self, powers: tuple[int, ...]) -> Float[Any, ""]:
         return self._answers._moment(powers)
 
     def _marginal(self, kept: tuple[int, ...]) -> Belief:
