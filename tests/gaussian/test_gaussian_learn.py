@@ -43,7 +43,7 @@ def test_the_noise_is_unbiased_whatever_the_weights():
     x, _, _, (F, b, Q, _) = simulated(n=12)
     weight, rng = np.random.default_rng(3).random(12) ** 2, np.random.default_rng(1)
     found = [
-        linear_step(x, x @ F.T + b + rng.multivariate_normal([0, 0], Q, 12), weight).transition.Q for _ in range(6000)
+        linear_step(x, x @ F.T + b + rng.multivariate_normal([0, 0], Q, 12), weight).transition.Q for _ in range(1500)
     ]
     error = np.std(found, axis=0) / np.sqrt(len(found))
     assert np.all(np.abs(np.mean(found, axis=0) - Q) < 4.5 * error)

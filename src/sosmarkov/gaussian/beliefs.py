@@ -175,7 +175,7 @@ class GaussianBelief(Belief):
 def numbers(given: ArrayLike, name: str) -> ndarray:
     """Finite numbers as an array of NumPy's, or a ValueError."""
     array = np.array(checks.as_float(given, name), dtype=float)
-    checks.require_finite(array, name)  # type: ignore[arg-type]
+    checks.require_finite(array, name)
     return array
 
 
