@@ -201,12 +201,12 @@ class Belief(Entering):
     def _quantiles(self, shares: Float[Array, " n"], chosen: tuple[int, ...]) -> Float[Array, "n k"]:
         return quantiles(tuple(self.line(c) for c in chosen), shares)[0]
 
-    def entropy(self, key: PRNGKeyArray, count: int = _DRAWS) -> Estimate:
+    def entropy(self, key: PRNGKeyArray | Any, count: int = _DRAWS) -> Estimate:
         """-E[log p(x)], estimated from draws."""
         values = -self.log_prob(self.sample(key, checks.count(count, "count", 2)))
         return average(values)
 
-    def kl(self, other: Belief, key: PRNGKeyArray, count: int = _DRAWS) -> Estimate:
+    def kl(self, other: Belief, key: PRNGKeyArray | Any, count: int = _DRAWS) -> Estimate:
         """E[log p(x) - log q(x)] under this belief p, estimated from draws; infinite where q has no density."""
         _require_alike(self, other)
         x = self.sample(key, checks.count(count, "count", 2))
@@ -216,7 +216,7 @@ class Belief(Entering):
         self,
         lower: Ends,
         upper: ArrayLike | None,
-        key: PRNGKeyArray,
+        key: PRNGKeyArray | Any,
         count: int = _DRAWS,
     ) -> Estimate:
         """The share of draws in one box, as for `probability`: what remains where that has no closed form."""
@@ -268,7 +268,7 @@ class Belief(Entering):
         return ScipyBelief(self)
 
 
-def average(values: Float[Array, " n"]) -> Estimate:
+def average(values: Float[Any, " n"]) -> Estimate:
     """The mean of independent values and its standard error."""
     return Estimate(jnp.mean(values), jnp.std(values, ddof=1) / math.sqrt(values.shape[0]))
 

@@ -89,7 +89,7 @@ class Sensor(eqx.Module):
         if checks.is_concrete(array) and np.any(np.isinf(array)):
             raise ValueError(f"Expected finite readings, or NaN for missing ones, got infinite {name}.")
 
-    def missing(self, observation: Array | np.ndarray) -> Array | np.bool_:
+    def missing(self, observation: Any) -> Array | np.bool_:
         """Whether one reading says nothing."""
         return isnan(observation).all()
 
@@ -141,7 +141,7 @@ class Sensor(eqx.Module):
         """Weights and sensors whose densities add up to this one's."""
         return ((jnp.ones(()), self),)
 
-    def reading(self, observation: Array, basis: Any, transform: Any) -> Any:
+    def reading(self, observation: Any, basis: Any, transform: Any) -> Any:
         """What one reading says, in model space, as functions of the basis's family."""
         raise ValueError(f"Expected a sensor with a reading of its own, got {type(self).__name__}.")
 
@@ -167,13 +167,13 @@ class Reader(ABC):
     transition: Any
     sensor: Any
 
-    def begin(self, initial: Belief, observation: Array) -> Belief:
+    def begin(self, initial: Belief, observation: Any) -> Belief:
         """The belief of x_0 that `posterior` starts from."""
         del observation
         return initial
 
     @abstractmethod
-    def first(self, initial: Belief, observation: Array) -> Message:
+    def first(self, initial: Belief, observation: Any) -> Message:
         """The message of x_0 given its reading; the evidence is its scale."""
 
     @abstractmethod
@@ -185,22 +185,22 @@ class Reader(ABC):
         """From what lies behind x_(k+1), a reading of it, its log-evidence and the input: what lies behind x_k."""
 
     @abstractmethod
-    def posterior(self, belief: Belief, observation: Array | None, backward: Any = None) -> Belief:
+    def posterior(self, belief: Belief, observation: Any, backward: Any = None) -> Belief:
         """The belief given its reading, if any, and with `backward` all later ones, from what the filter has of it."""
 
     @abstractmethod
-    def update(self, belief: Belief, observation: Array) -> Updated:
+    def update(self, belief: Belief, observation: Any) -> Updated:
         """Bayes' rule for one reading: p(x | o) is proportional to p(x) l(o | x)."""
 
-    def advance(self, belief: Belief, observation: Array, u: Array | None = None) -> Updated:
+    def advance(self, belief: Belief, observation: Any, u: Array | None = None) -> Updated:
         """The belief one step later, given what is read there."""
         return self.update(self.transition.later(belief, u), observation)
 
     @abstractmethod
-    def draw(self, key: Array, x: Array, observation: Array, backward: Any, u: Array | None) -> Array:
+    def draw(self, key: Array, x: Array, observation: Any, backward: Any, u: Array | None) -> Array:
         """One draw of x' for each x, given what is read of x' and of what comes after it."""
 
-    def log_evidences(self, observations: Array, passed: Passed) -> Float[Any, " t"]:
+    def log_evidences(self, observations: Any, passed: Passed) -> Float[Any, " t"]:
         """The log of how likely readings were; zero where nothing was read."""
         missing = jax.vmap(self.sensor.missing)(observations)
         # Without a reading the mass is one but for rounding, which is nobody's evidence.
@@ -242,6 +242,6 @@ def require_possible(log_evidence: Any) -> None:
         )
 
 
-def isnan(observation: Array | np.ndarray) -> Any:
+def isnan(observation: Any) -> Any:
     """By NumPy where its array is given, which is quicker for one reading."""
     return (np if isinstance(observation, np.ndarray) else jnp).isnan(observation)

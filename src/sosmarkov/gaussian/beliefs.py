@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy.special import log_ndtr, logsumexp, ndtri
+from scipy.special import log_ndtr, ndtri
 
 from sosmarkov.contracts.belief import Belief, EstimateWarning
 from sosmarkov.contracts.line import NormalLine
@@ -175,7 +175,7 @@ class GaussianBelief(Belief):
 def numbers(given: ArrayLike, name: str) -> ndarray:
     """Finite numbers as an array of NumPy's, or a ValueError."""
     array = np.array(checks.as_float(given, name), dtype=float)
-    checks.require_finite(array, name)  # type: ignore[arg-type]
+    checks.require_finite(array, name)
     return array
 
 
@@ -198,8 +198,12 @@ def positive_definite(P: ndarray, name: str) -> ndarray:
 
 
 def of(mixture: Mixture) -> GaussianBelief:
-    """The belief that numbers stand for."""
-    return GaussianBelief(mixture.means, mixture.covariances, mixture.weights)
+    """The belief that numbers of our own stand for, which nobody need look at again: one for every step and reading."""
+    found, (weights, means, covariances) = object.__new__(GaussianBelief), mixture
+    fields = {"weights": weights / np.sum(weights), "means": means, "covariances": covariances, "names": None}
+    for name, part in fields.items():
+        object.__setattr__(found, name, part)
+    return found
 
 
 def draw(rng: np.random.Generator, mixture: Mixture, count: int) -> Float[ndarray, "n d"]:
@@ -233,8 +237,9 @@ def quantiles(weights: ndarray, means: ndarray, stds: ndarray, shares: ndarray) 
     going = np.ones(len(x), dtype=bool)
     for _ in range(_ROUNDS):
         z = (x - means[:, None]) / stds[:, None]
-        log_mass = logsumexp(log_weights + log_ndtr(side * z), axis=0)
-        log_slope = logsumexp(log_weights - 0.5 * z**2 - np.log(stds)[:, None] - 0.5 * math.log(2 * math.pi), axis=0)
+        log_mass = mixtures.log_sum(log_weights + log_ndtr(side * z), axis=0)
+        slopes = log_weights - 0.5 * z**2 - np.log(stds)[:, None] - 0.5 * math.log(2 * math.pi)
+        log_slope = mixtures.log_sum(slopes, axis=0)
         gap = log_mass - wanted
         above = side * gap > 0
         low, high = np.where(above, low, x), np.where(above, x, high)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -92,7 +93,7 @@ def _rule(low: ndarray, high: ndarray, centres: ndarray, widths: ndarray) -> tup
     return nodes.reshape(len(low), -1), (half[..., None] * _WEIGHTS).reshape(len(low), -1)
 
 
-def _ends(a: ndarray, b: ndarray) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+def _ends(a: Any, b: Any) -> tuple[Any, Any, ndarray, ndarray]:
     """What is left of an interval where doubles hold mass, and centres and widths that belong to the density alone."""
     low, high = np.clip(a, -_FAR, _FAR), np.clip(b, -_FAR, _FAR)
     centres = np.stack([np.zeros_like(low), low, high], axis=-1)
@@ -120,7 +121,7 @@ def triple(a: Float[ndarray, " 3"], b: Float[ndarray, " 3"], R: Float[ndarray, "
     (a0, *a12), (b0, *b12), rho = a[list(order)], b[list(order)], _partial(R, *order)
     r = R[order[0], list(order[1:])]
     s = np.sqrt((1.0 - r) * (1.0 + r))
-    low, high, centres, widths = (part[None] for part in _ends(np.asarray(a0), np.asarray(b0)))
+    low, high, centres, widths = _ends(np.array([a0]), np.array([b0]))
     sides = np.array([a12, b12])
     with np.errstate(divide="ignore", invalid="ignore"):
         edges, sharp = (sides / r).reshape(-1), np.tile(s / np.abs(r), 2)

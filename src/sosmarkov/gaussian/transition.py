@@ -162,7 +162,7 @@ class GaussianTransition(AbstractTransition):
         phase = self._phases(given)
         return np.einsum("...ij,...j->...i", self.F[phase], x) + self.b[phase]
 
-    def _phases(self, times: ndarray) -> ndarray:
+    def _phases(self, times: ndarray) -> Any:
         return times[..., 0].astype(int) % (self.period or 1)
 
     def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Any, ...]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy import ndarray
 
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
@@ -46,7 +45,7 @@ class Box:
         lower = np.maximum(self.lower, other.lower)
         return Box(lower, np.maximum(lower, np.minimum(self.upper, other.upper)), self.dim)
 
-    def shares(self, C: Mixture) -> ndarray:
+    def shares(self, C: Mixture) -> Any:
         """Probabilities under beliefs with these numbers, one a row."""
         means, covariances = C.means.reshape(-1, self.dim), C.covariances.reshape(-1, self.dim, self.dim)
         found, _ = boxes(self.lower[None], self.upper[None], means, covariances)
@@ -71,7 +70,7 @@ class Window:
         """The first without the second."""
         return Window(self.parts + tuple((-sign, box) for sign, box in other.parts))
 
-    def shares(self, C: Mixture) -> ndarray:
+    def shares(self, C: Mixture) -> Any:
         """Probabilities under beliefs with these numbers, one a row."""
         return np.sum([sign * box.shares(C) for sign, box in self.parts], axis=0)
 

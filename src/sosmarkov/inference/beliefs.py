@@ -143,9 +143,9 @@ class Posteriors(BeliefSequence):
 
     base: Beliefs
     reader: Reader
-    observations: Float[Array, "t ..."]
+    observations: Float[Any, "t ..."]
     backward: Any = None
-    inputs: Float[Array, "k e"] | None = None
+    inputs: Float[Any, "k e"] | None = None
 
     @property
     def compiled(self) -> bool:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.transition import AbstractTransition, Numbers
-from sosmarkov.inference.recursion import program, row, run
+from sosmarkov.inference.recursion import held, program, row, run
 
 
 @program
@@ -20,9 +20,10 @@ def first_coefficients(transition: AbstractTransition, initial: Belief, u: Float
 
 @program
 def propagate(
-    transition: AbstractTransition, initial: Belief, steps: int, inputs: Float[Array, "k e"] | None = None
+    transition: AbstractTransition, initial: Belief, steps: int, inputs: Float[Any, "k e"] | None = None
 ) -> Numbers:
     """C_1, ..., C_steps by one scan; under inputs, one a step."""
+    inputs = held(transition, inputs)
     first = transition.push(transition.enter(initial), row(inputs, 0))
     return run(transition, first, steps, None if inputs is None else inputs[1:])
 

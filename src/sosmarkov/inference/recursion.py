@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
@@ -55,8 +55,6 @@ def over(
     """`lax.scan`, or for forms that are not compiled the loop it stands for."""
     if transition.compiled:
         return lax.scan(step, carry, rows, length=length, reverse=reverse)
-    # Rows are taken from NumPy's arrays one by one: from JAX's each would be a program.
-    rows = jax.tree.map(np.asarray, rows)
     leaves = jax.tree.leaves(rows)
     count = len(leaves[0]) if leaves else length or 0
     found = []
@@ -67,24 +65,27 @@ def over(
     return carry, jax.tree.map(together, *found) if found else None
 
 
-def row(inputs: Float[Array, "k e"] | None, k: int) -> Float[Array, " e"] | None:
+def held(transition: AbstractTransition, rows: Any) -> Any:
+    """Rows as the form of process takes them: of JAX's arrays each would be a program to a loop in Python."""
+    return rows if transition.compiled else jax.tree.map(np.asarray, rows)
+
+
+def row(inputs: Float[Any, "k e"] | None, k: int) -> Float[Any, " e"] | None:
     """The input of one step, where there are any."""
     return None if inputs is None else inputs[k]
 
 
-def run(
-    transition: AbstractTransition, first: Numbers, steps: int, inputs: Float[Array, "j e"] | None = None
-) -> Numbers:
+def run(transition: AbstractTransition, first: Numbers, steps: int, inputs: Float[Any, "j e"] | None = None) -> Numbers:
     """C_1 and what it becomes, `steps` of them in all; `inputs` are those of the steps after it."""
 
-    def advance(C: Numbers, u: Array | None) -> tuple[Numbers, Numbers]:
+    def advance(C: Numbers, u: Any) -> tuple[Numbers, Numbers]:
         C_next = transition.push(transition.message(C), u)
         return C_next, C_next
 
     return preceded(first, over(transition, advance, first, inputs, length=steps - 1)[1])
 
 
-def passes(reader: Reader, message: Message, observations: Array, inputs: Array | None = None, **how: Any) -> Passed:
+def passes(reader: Reader, message: Message, observations: Any, inputs: Any = None, **how: Any) -> Passed:
     """What each reading after the first leaves behind, from the message of x_0 given its own.
 
     Args:
@@ -97,7 +98,7 @@ def passes(reader: Reader, message: Message, observations: Array, inputs: Array 
     """
     step = how.get("step") or reader.ahead()
 
-    def advance(message: Message, at: tuple[Array, Array | None]) -> tuple[Message, Passed]:
+    def advance(message: Message, at: tuple[Any, Any]) -> tuple[Message, Passed]:
         return step(message, *at)
 
     # The first step is taken before the loop: a known state's message is of a kind of its own.
@@ -124,7 +125,7 @@ def _joined(*parts: Any) -> Any:
 
 @wide_program
 def forward(
-    reader: Reader, initial: Belief, observations: Array, inputs: Array | None = None
+    reader: Reader, initial: Belief, observations: Any, inputs: Any = None
 ) -> tuple[Numbers | None, Numbers | None, Float[Any, " t"]]:
     """Numbers of the predicted beliefs at k = 1, ..., T - 1, of those `posterior` starts from, and all evidences."""
     message = reader.first(initial, observations[0])
@@ -139,12 +140,12 @@ def forward(
 
 
 @program
-def backward(reader: Reader, observations: Array, log_evidences: Any, inputs: Array | None = None) -> Any:
+def backward(reader: Reader, observations: Any, log_evidences: Any, inputs: Any = None) -> Any:
     """What lies behind x_0, ..., x_(T-1), each divided by the evidence it takes in; behind the last is nothing."""
     last = reader.transition.nothing_after()
     step = reader.back()
 
-    def retreat(b: Any, at: tuple[Array, Array, Array | None]) -> tuple[Any, Any]:
+    def retreat(b: Any, at: tuple[Any, Any, Any]) -> tuple[Any, Any]:
         before = step(b, *at)
         return before, before
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.transition import AbstractTransition, Numbers
-from sosmarkov.inference.recursion import over, preceded, program, row
+from sosmarkov.inference.recursion import held, over, preceded, program, row
 
 
-def _let_through(
-    transition: AbstractTransition, initial: Belief, window: Any, steps: int, inputs: Array | None
-) -> Numbers:
+def _let_through(transition: AbstractTransition, initial: Belief, window: Any, steps: int, inputs: Any) -> Numbers:
     """Numbers C_1, ..., C_steps when only what the window lets through goes on."""
+    inputs = held(transition, inputs)
     first = transition.push(transition.enter(initial), row(inputs, 0))
 
-    def advance(C: Numbers, u: Array | None) -> tuple[Numbers, Numbers]:
+    def advance(C: Numbers, u: Any) -> tuple[Numbers, Numbers]:
         C_next = transition.push(window(C), u)
         return C_next, C_next
 
@@ -31,9 +29,7 @@ def _let_through(
 
 
 @program
-def stay(
-    transition: AbstractTransition, initial: Belief, box: Any, steps: int, inputs: Array | None = None
-) -> Float[Any, " k"]:
+def stay(transition: AbstractTransition, initial: Belief, box: Any, steps: int, inputs: Any = None) -> Float[Any, " k"]:
     """P(x_1, ..., x_k all in the box) for k = 1, ..., steps."""
     inside = transition.window(box)
     return inside.shares(_let_through(transition, initial, inside, steps, inputs))
@@ -46,7 +42,7 @@ def reach(
     target: Any,
     avoid: tuple[Any, Any] | None,
     steps: int,
-    inputs: Array | None = None,
+    inputs: Any = None,
 ) -> Float[Any, " k"]:
     """P(some x_j in the target, j = 1, ..., k, and none of x_1, ..., x_j in `avoid`) for k = 1, ..., steps.
 

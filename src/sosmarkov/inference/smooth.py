@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
-from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
@@ -17,7 +16,7 @@ from sosmarkov.contracts.reader import Reader
 from sosmarkov.core import checks
 from sosmarkov.inference.beliefs import BeliefSequence, Posteriors
 from sosmarkov.inference.filter import FilterResult, filter_observations
-from sosmarkov.inference.recursion import backward
+from sosmarkov.inference.recursion import backward, held
 
 
 class SmoothResult(eqx.Module):
@@ -44,10 +43,9 @@ class SmoothResult(eqx.Module):
         return self.beliefs.sample(key, checks.count(count, "count", 1))  # type: ignore[attr-defined]
 
 
-def smooth_observations(
-    reader: Reader, initial: Belief, observations: Array, inputs: Array | None = None
-) -> SmoothResult:
+def smooth_observations(reader: Reader, initial: Belief, observations: Any, inputs: Any = None) -> SmoothResult:
     """All readings of a sequence, seen from its end."""
+    observations, inputs = held(reader.transition, (observations, inputs))
     filtered = filter_observations(reader, initial, observations, inputs)
     behind = backward(reader, observations, filtered.log_evidences, inputs)
     base = filtered.beliefs.base  # type: ignore[attr-defined]

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
@@ -18,7 +17,7 @@ from sosmarkov.core.draws import split
 from sosmarkov.core.numerics import library
 from sosmarkov.data.given import as_list, padded, unbroken
 from sosmarkov.inference.propagate import propagate
-from sosmarkov.inference.recursion import program, row, run
+from sosmarkov.inference.recursion import held, program, row, run
 
 
 def gather(trajectories: ArrayLike | Sequence[ArrayLike], dim: int) -> list[np.ndarray]:
@@ -87,10 +86,10 @@ def draw(
     key: PRNGKeyArray | Any,
     count: int,
     steps: int,
-    inputs: Array | None = None,
+    inputs: Any = None,
 ) -> Float[Any, "n k d"]:
     """Independent trajectories x_0, ..., x_steps, shape (count, steps + 1, d)."""
-    keys = split(key, steps + 1)
+    keys, inputs = split(key, steps + 1), held(transition, inputs)
     path = [initial.sample(keys[0], count)]
     for k, one in enumerate(keys[1:]):
         path.append(_under(transition, row(inputs, k)).sample(one, path[-1]))
@@ -98,7 +97,7 @@ def draw(
 
 
 @program
-def _under(transition: AbstractTransition, u: Array | None) -> AbstractTransition:
+def _under(transition: AbstractTransition, u: Any) -> AbstractTransition:
     return transition.at(u)
 
 
