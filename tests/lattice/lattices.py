@@ -11,7 +11,7 @@ from sosmarkov.lattice.transition import LatticeTransition
 
 ENDS = ("open", "wrapped", "lower", "upper", "both")
 # How far beyond open ends integrals go; broad parts are 0.8 wide.
-REACH = 9.0
+REACH = 4.2
 
 
 def rule(axis: Axis, order: int = 6, parts: int = 1) -> tuple[np.ndarray, np.ndarray]:

@@ -1,10 +1,14 @@
 """Filters and smoothers on lattices against Kalman's, and against filters on fine grids."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
 import sosmarkov as sm
 from lattice.lattices import belief, grid, line, plane, rule, stretched
+from sosmarkov.lattice.axis import Axis
+from sosmarkov.lattice.nodes import Nodes
 
 LOG_2PI = np.log(2.0 * np.pi)
 
@@ -47,9 +51,6 @@ def test_a_linear_gaussian_system_against_kalman(oblique):
     exact, filtered, smoothed = kalman(F, Q, H, np.array([[0.09]]), m, P, readings)
     missed = []
     for count in (17, 26):
-        from sosmarkov.lattice.axis import Axis
-        from sosmarkov.lattice.nodes import Nodes
-
         h = 4.48 / (count - 1)
         nodes = Nodes([Axis(-2.24, h, count, "open")] * 2, np.arange(count**2))
         p = sm.MarkovProcess(stretched(nodes, F, Q, 0.0), sm.GaussianBelief(m, P))
@@ -65,10 +66,18 @@ def test_a_linear_gaussian_system_against_kalman(oblique):
     assert missed[1] < 0.5 * missed[0]
 
 
-def on_a_grid(p, readings, likelihood, order=8, parts=4):
+@cache
+def on_a_line(ends):
+    """A process, places, weights, and p(x' | x) between them."""
+    nodes = line(ends, 30, 0.2)
+    p = sm.MarkovProcess(stretched(nodes, 0.9, 0.1, 1e-2), belief(nodes))
+    x, w = rule(nodes.axes[0], 8, parts=2)
+    return p, x, w, np.exp(p.transition.log_prob(x[None, :, None], x[:, None, None]))
+
+
+def on_a_grid(ends, readings, likelihood):
     """Evidences, filtered and smoothed weights on places, by sums alone."""
-    x, w = rule(p.transition.nodes.axes[0], order, parts)
-    kernel = np.exp(p.transition.log_prob(x[None, :, None], x[:, None, None]))
+    p, x, w, kernel = on_a_line(ends)
     now, found, evidences = w * p.initial.prob(x[:, None]), [], []
     for k, o in enumerate(readings):
         if k:
@@ -105,12 +114,10 @@ CASES = {
 @pytest.mark.parametrize("ends", ["open", "lower"])
 def test_one_coordinate_against_sums_on_a_grid(case, ends):
     sensor, likelihood = CASES[case]
-    nodes = line(ends, 30, 0.2)
-    p = sm.MarkovProcess(stretched(nodes, 0.9, 0.1, 1e-2), belief(nodes))
-    readings = np.array([[0.5], [0.9], [0.4], [1.1]])
+    p, readings = on_a_line(ends)[0], np.array([[0.5], [0.9], [0.4], [1.1]])
     # The range has a kink between the ends of parts of cells: sums are less exact there.
     atol = 1e-5 if case == "range" else 1e-9
-    x, log_evidences, filtered, smoothed = on_a_grid(p, readings[:, 0], likelihood)
+    x, log_evidences, filtered, smoothed = on_a_grid(ends, readings[:, 0], likelihood)
     found = p.smooth(readings, sensor=sensor)
     np.testing.assert_allclose(found.filtered.log_evidences, log_evidences, atol=atol)
     for beliefs, expected in ((found.filtered.beliefs, filtered), (found.beliefs, smoothed)):
@@ -223,10 +230,7 @@ def test_a_function_and_the_sensor_it_copies_agree(turning):
         there = ~np.isnan(o)
         return np.sum((-0.5 * z**2 - np.log([0.3, 0.2]) - 0.5 * LOG_2PI)[:, there], axis=1)
 
-    nodes = line(count=16, spacing=0.3)
-    from sosmarkov.lattice.nodes import Nodes
-
-    nodes = Nodes(nodes.axes * 2, np.arange(256))
+    nodes = Nodes(line(count=16, spacing=0.3).axes * 2, np.arange(256))
     p = sm.MarkovProcess(stretched(nodes, 0.8 * np.eye(2), 0.15 * np.eye(2), 1e-3), [0.2, -0.1])
     one = p.smooth(readings, sensor=sm.GaussianSensor([0, 1], [0.3, 0.2]))
     two = p.smooth(readings, sensor=sm.FunctionSensor(log, 2))
@@ -240,17 +244,13 @@ def test_a_function_and_the_sensor_it_copies_agree(turning):
     np.testing.assert_allclose(paths.mean(axis=0)[1:], one.beliefs.means()[1:], atol=0.03)
     np.testing.assert_allclose(np.var(paths[:, 2], axis=0), np.diag(one.beliefs[2].covariance()), rtol=0.1)
     np.testing.assert_allclose(np.mean(paths[:, 1, 0] * paths[:, 2, 0]) - paths[:, 1, 0].mean() * paths[:, 2, 0].mean(),
-                               _lag(p, readings, one), atol=0.006)  # fmt: skip
+                               _lag(readings), atol=0.006)  # fmt: skip
 
 
-def _lag(p, readings, found):
+def _lag(readings):
     """Cov(x_1, x_2 | all readings) of the first coordinate, which moves and is read by itself, by Kalman's smoother."""
-    x, w = rule(p.transition.nodes.axes[0], 4)
-    one = [(0.2, 0.0)]
-    del x, w, found
-    F, Q, R = 0.8, 0.15, 0.09
-    filtered, predicted = [], []
-    m, P = one[0]
+    F, Q, R, filtered, predicted = 0.8, 0.15, 0.09, [], []
+    m, P = 0.2, 0.0
     for k, o in enumerate(readings[:, 0]):
         if k:
             m, P = F * m, F * P * F + Q
@@ -307,5 +307,5 @@ def test_sensors_that_say_nothing_of_states_are_refused():
         p.update(p.initial, [0.1], sensor=sm.FunctionSensor(lambda o, x: np.zeros((len(x), 1))))
     with pytest.raises(ValueError, match="lattice form"):
         sm.FunctionSensor(lambda o, x: x[:, 0]).reading(None, None, None)
-    with pytest.raises(ValueError, match="expected a function|Expected a function"):
+    with pytest.raises(ValueError, match="Expected a function"):
         sm.FunctionSensor("range")

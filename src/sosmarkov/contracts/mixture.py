@@ -99,7 +99,7 @@ class MixtureBelief(Belief):
         weights = self.weights.reshape(-1, *[1] * (values.ndim - 1))
         return jax.nn.logsumexp(values, axis=0, b=jnp.broadcast_to(weights, values.shape))
 
-    def _mean_of(self, answers: list[Array]) -> Array:
+    def _mean_of(self, answers: list[Any]) -> Array:
         return jnp.tensordot(self.weights, jnp.stack(answers), axes=1)
 
     def log_prob(self, x: ArrayLike) -> Float[Array, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -59,7 +59,7 @@ class Axis:
         end = self.origin + self.spacing * (self.count - 0.5)
         return end if self.ends in ("wrapped", "upper", "both") else np.inf
 
-    def fold(self, places: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
+    def fold(self, places: Int[Any, "*n"]) -> Int[Any, "*n"]:
         """Places of Z after wrapping and reflecting; past an open end they stay what they are."""
         if self.ends == "wrapped":
             return places % self.count
@@ -70,13 +70,13 @@ class Axis:
         # Few nodes between two bounds: a spline may reach past both.
         return np.clip(places, 0, self.count - 1) if self.ends == "both" and self.count < 3 else places
 
-    def inside(self, x: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
+    def inside(self, x: Float[Any, "*n"]) -> Float[Any, "*n"]:
         """The same states between the ends of a circle; others as they are."""
         if self.ends != "wrapped":
             return x
         return self.lower + np.mod(x - self.lower, self.spacing * self.count)
 
-    def pieces(self, lower: np.ndarray, upper: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    def pieces(self, lower: Any, upper: Any) -> list[tuple[Any, Any]]:
         """An interval as parts within the ends: one, or on a circle two, where it goes across the cut.
 
         On a circle, finite ends may lie in any turn; an infinite one is the cut. Empty parts have lower >= upper.
@@ -93,7 +93,7 @@ class Axis:
         begin, end = np.where(whole, self.lower, begin), np.where(whole, self.upper, end)
         return [(begin, np.minimum(end, self.upper)), (np.full_like(begin, self.lower), end - period)]
 
-    def allowed(self, x: Float[np.ndarray, "*n"]) -> np.ndarray:
+    def allowed(self, x: Float[Any, "*n"]) -> Any:
         """Whether states lie within the bounds."""
         if self.ends == "wrapped":
             return np.ones(np.shape(x), dtype=bool)
@@ -148,7 +148,7 @@ class Axis:
         mean = away @ share
         return self.nodes + mean, ((away - mean[:, None]) ** 2) @ share
 
-    def folded(self, x: np.ndarray) -> np.ndarray:
+    def folded(self, x: Any) -> Any:
         """States past the ends, brought back as splines are: round the circle, or mirrored."""
         if self.ends == "wrapped":
             return self.inside(x)

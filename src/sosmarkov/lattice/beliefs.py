@@ -77,16 +77,16 @@ class LatticeBelief(Belief):
 
     # --- the density ------------------------------------------------------------------------------
 
-    def log_prob(self, x: ArrayLike) -> Float[np.ndarray, ...]:
+    def log_prob(self, x: ArrayLike) -> Float[Any, ...]:
         """log-density at states of shape (..., d); -inf beyond bounds."""
         x = np.asarray(checks.states(x, self.dim))
         return self.log_value(x.reshape(-1, self.dim)).reshape(x.shape[:-1])
 
-    def prob(self, x: ArrayLike) -> Float[np.ndarray, ...]:
+    def prob(self, x: ArrayLike) -> Float[Any, ...]:
         """Density at states of shape (..., d)."""
         return np.exp(self.log_prob(x))
 
-    def log_value(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    def log_value(self, x: Float[np.ndarray, "n d"]) -> Float[Any, " n"]:
         """log p of states that were checked."""
         at, values = self.nodes.densities(x)
         with np.errstate(divide="ignore"):
@@ -126,7 +126,7 @@ class LatticeBelief(Belief):
             (float(self.mean()[coordinate]), float(np.sqrt(self.covariance()[coordinate, coordinate]))),
         )
 
-    def _quantiles(self, shares: Any, chosen: tuple[int, ...]) -> Float[np.ndarray, "n k"]:
+    def _quantiles(self, shares: Any, chosen: tuple[int, ...]) -> Float[Any, "n k"]:
         return np.stack([self.shadow(c).quantiles(np.asarray(shares))[0] for c in chosen], axis=-1)
 
     # --- moments ----------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class LatticeBelief(Belief):
         """The sum of its shares."""
         return np.sum(self.C)
 
-    def mean(self) -> Float[np.ndarray, " d"]:
+    def mean(self) -> Float[Any, " d"]:
         """E[x]; on a circle over one turn from the cut."""
         found = [
             self.shadow(c).c[0] @ axis.centres()[0] + self.C[-1] * self.broad.spread(c)[0]
@@ -143,7 +143,7 @@ class LatticeBelief(Belief):
         ]
         return np.array(found)
 
-    def covariance(self) -> Float[np.ndarray, "d d"]:
+    def covariance(self) -> Float[Any, "d d"]:
         """E[x x^T] - E[x] E[x]^T, from deviations."""
         mean, e = self.mean(), self.C[-1]
         centres = [axis.centres() for axis in self.nodes.axes]
@@ -192,7 +192,7 @@ class LatticeBelief(Belief):
 
     # --- boxes ------------------------------------------------------------------------------------
 
-    def _probability(self, lower: Any, upper: Any) -> Float[np.ndarray, ...]:
+    def _probability(self, lower: Any, upper: Any) -> Float[Any, ...]:
         """Sums of products of one-dimensional integrals."""
         lower, upper = np.broadcast_arrays(np.asarray(lower, dtype=float), np.asarray(upper, dtype=float))
         shape, flat = lower.shape[:-1], [end.reshape(-1, self.dim) for end in (lower, upper)]
@@ -205,7 +205,7 @@ class LatticeBelief(Belief):
         parts = [self._boxes(*(end[i : i + step] for end in flat)) for i in range(0, len(flat[0]), step)]
         return np.concatenate([np.zeros(0), *parts]).reshape(shape)
 
-    def _boxes(self, lower: Float[np.ndarray, "b d"], upper: Float[np.ndarray, "b d"]) -> Float[np.ndarray, " b"]:
+    def _boxes(self, lower: Float[np.ndarray, "b d"], upper: Float[np.ndarray, "b d"]) -> Float[Any, " b"]:
         held = np.broadcast_to(self.C[:-1], (len(lower), len(self.nodes)))
         broad = np.full(len(lower), self.C[-1])
         for c, axis in enumerate(self.nodes.axes):
@@ -214,19 +214,19 @@ class LatticeBelief(Belief):
             broad = broad * sum(self.broad.share(c, *piece) for piece in pieces)
         return np.sum(held, axis=1) + broad
 
-    def _cdf(self, x: Any) -> Float[np.ndarray, ...]:
+    def _cdf(self, x: Any) -> Float[Any, ...]:
         x = np.asarray(x, dtype=float)
         return self._probability(np.full_like(x, -np.inf), x)
 
     # --- draws, the mode, the support -------------------------------------------------------------
 
-    def sample(self, key: Any, shape: int | Sequence[int] = ()) -> Float[np.ndarray, "... d"]:
+    def sample(self, key: Any, shape: int | Sequence[int] = ()) -> Float[Any, "... d"]:
         """Independent exact draws, shape (*shape, d): a node by its share, then three uniforms a coordinate."""
         shape, generator = checks.shape(shape), draws.generator(key)
         found = drawn(generator, self.nodes, self.broad, self.C, int(np.prod(shape, dtype=int)))
         return found.reshape(*shape, self.dim)
 
-    def mode(self, key: Any = None, starts: int = _TRIED) -> Float[np.ndarray, " d"]:
+    def mode(self, key: Any = None, starts: int = _TRIED) -> Float[Any, " d"]:
         """The most likely state: by ascent from the nodes with the largest densities."""
         del key
         points, unit = self.nodes.points, self.nodes.spacing
@@ -273,7 +273,7 @@ class LatticeBelief(Belief):
             slope[c] = np.sum(self.C[at] * tilted) + e * broad * away
         return float(np.sum(self.C[at] * values) + e * broad), slope
 
-    def support(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    def support(self) -> tuple[Float[Any, " d"], Float[Any, " d"]]:
         """Where the splines with a share reach, or with a broad part the bounds."""
         axes = self.nodes.axes
         low, high = (np.array([getattr(axis, end) for axis in axes]) for end in ("lower", "upper"))
@@ -288,13 +288,13 @@ class LatticeBelief(Belief):
 
 def drawn(
     generator: np.random.Generator, nodes: Nodes, broad: Broad, C: Float[np.ndarray, " q"], count: int
-) -> Float[np.ndarray, "n d"]:
+) -> Float[Any, "n d"]:
     """Draws of the density with these shares."""
     chosen = generator.choice(len(C), count, p=C / np.sum(C))
     return placed(generator, nodes, broad, chosen)
 
 
-def placed(generator: np.random.Generator, nodes: Nodes, broad: Broad, chosen: np.ndarray) -> Float[np.ndarray, "n d"]:
+def placed(generator: np.random.Generator, nodes: Nodes, broad: Broad, chosen: np.ndarray) -> Float[Any, "n d"]:
     """One draw from the density of each node that was chosen; from the broad one past the last."""
     count, outside = len(chosen), chosen == len(nodes)
     t = np.sum(generator.random((3, count, nodes.dim)), axis=0) - 1.5

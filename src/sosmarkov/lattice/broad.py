@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -52,7 +53,7 @@ class Broad:
         at = list(kept)
         return Broad(tuple(self.axes[c] for c in at), self.centre[at], self.width[at])
 
-    def log_line(self, c: int, x: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
+    def log_line(self, c: int, x: Float[Any, "*n"]) -> Float[Any, "*n"]:
         """The log-density of one coordinate; -inf beyond its bounds."""
         axis = self.axes[c]
         if axis.ends in ("wrapped", "both"):
@@ -67,7 +68,7 @@ class Broad:
         """log t(x)."""
         return sum((self.log_line(c, x[:, c]) for c in range(len(self.axes))), start=np.zeros(len(x)))
 
-    def share(self, c: int, lower: Float[np.ndarray, "*n"], upper: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
+    def share(self, c: int, lower: Float[Any, "*n"], upper: Float[Any, "*n"]) -> Float[Any, "*n"]:
         """P(lower < x_c < upper), by the nearer tail; zero where upper < lower."""
         axis = self.axes[c]
         lower, upper = np.maximum(lower, axis.lower), np.minimum(upper, axis.upper)
@@ -95,7 +96,7 @@ class Broad:
         whole = np.array([1.0, 0.0, 1.0, 0.0, 3.0])
         half = np.array([1.0, np.sqrt(2.0 / np.pi), 1.0, 2.0 * np.sqrt(2.0 / np.pi), 3.0])
         signs = (-1.0) ** powers if axis.ends == "upper" else np.ones(most + 1)
-        z = (whole if axis.ends == "open" else half * signs[:5])[: most + 1] * self.width[c] ** powers
+        z = (whole if axis.ends == "open" else half[: most + 1] * signs)[: most + 1] * self.width[c] ** powers
         binomials = [[math.comb(k, j) * middle ** (k - j) for j in range(k + 1)] for k in powers]
         return np.array([np.dot(row, z[: len(row)]) for row in binomials])
 
@@ -110,7 +111,7 @@ class Broad:
         away = width * math.sqrt(2.0 / math.pi)
         return middle + (away if axis.ends == "lower" else -away), width**2 * (1.0 - 2.0 / math.pi)
 
-    def tail(self, c: int, share: Float[np.ndarray, "*n"], upper: bool) -> Float[np.ndarray, "*n"]:
+    def tail(self, c: int, share: Float[Any, "*n"], upper: bool) -> Float[Any, "*n"]:
         """Where an open side of one coordinate has this share beyond it."""
         middle, twice = self.middle(c)
         z = -ndtri(np.minimum(share * np.exp(-twice), 1.0))

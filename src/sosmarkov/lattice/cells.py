@@ -44,7 +44,7 @@ class PanelBelief(Belief):
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
         return self.panels.points()
 
-    def log_prob(self, x: ArrayLike) -> Float[np.ndarray, ...]:
+    def log_prob(self, x: ArrayLike) -> Float[Any, ...]:
         """log-density at states of shape (..., d)."""
         x = np.asarray(checks.states(x, self.dim))
         found = self.panels.value(x.reshape(-1, self.dim)).reshape(x.shape[:-1])
@@ -52,7 +52,7 @@ class PanelBelief(Belief):
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(found > 0, np.log(np.abs(found)), -np.inf)
 
-    def prob(self, x: ArrayLike) -> Float[np.ndarray, ...]:
+    def prob(self, x: ArrayLike) -> Float[Any, ...]:
         """Density at states of shape (..., d)."""
         return np.exp(self.log_prob(x))
 
@@ -60,12 +60,12 @@ class PanelBelief(Belief):
         """The integral of all polynomials."""
         return np.sum(self._points[1])
 
-    def mean(self) -> Float[np.ndarray, " d"]:
+    def mean(self) -> Float[Any, " d"]:
         """E[x]."""
         x, w = self._points
         return w @ x
 
-    def covariance(self) -> Float[np.ndarray, "d d"]:
+    def covariance(self) -> Float[Any, "d d"]:
         """E[x x^T] - E[x] E[x]^T, from deviations."""
         x, w = self._points
         away = x - w @ x
@@ -89,29 +89,29 @@ class PanelBelief(Belief):
         known = self.mean()[coordinate], np.sqrt(self.covariance()[coordinate, coordinate])
         return PolynomialLine.of(tuple(self.panels.line(coordinate)), known)
 
-    def _quantiles(self, shares: Any, chosen: tuple[int, ...]) -> Float[np.ndarray, "n k"]:
+    def _quantiles(self, shares: Any, chosen: tuple[int, ...]) -> Float[Any, "n k"]:
         return np.stack([self.panels.line(c).quantiles(np.asarray(shares)) for c in chosen], axis=-1)
 
-    def _probability(self, lower: Any, upper: Any) -> Float[np.ndarray, ...]:
+    def _probability(self, lower: Any, upper: Any) -> Float[Any, ...]:
         lower, upper = np.broadcast_arrays(np.asarray(lower, dtype=float), np.asarray(upper, dtype=float))
         flat = zip(lower.reshape(-1, self.dim), upper.reshape(-1, self.dim), strict=True)
         return np.array([self.panels.box(low, high) for low, high in flat]).reshape(lower.shape[:-1])
 
-    def _cdf(self, x: Any) -> Float[np.ndarray, ...]:
+    def _cdf(self, x: Any) -> Float[Any, ...]:
         x = np.asarray(x, dtype=float)
         return self._probability(np.full_like(x, -np.inf), x)
 
-    def sample(self, key: Any, shape: int | Sequence[int] = ()) -> Float[np.ndarray, "... d"]:
+    def sample(self, key: Any, shape: int | Sequence[int] = ()) -> Float[Any, "... d"]:
         """Independent draws: a box, then one coordinate after the other by its distribution function."""
         shape = checks.shape(shape)
         found = self.panels.sample(draws.generator(key), int(np.prod(shape, dtype=int)))
         return found.reshape(*shape, self.dim)
 
-    def support(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    def support(self) -> tuple[Float[Any, " d"], Float[Any, " d"]]:
         """The box around all boxes."""
         return np.min(self.panels.lower, axis=0), np.max(self.panels.upper, axis=0)
 
-    def mode(self, key: Any = None, starts: int = 8) -> Float[np.ndarray, " d"]:
+    def mode(self, key: Any = None, starts: int = 8) -> Float[Any, " d"]:
         """The most likely state: by ascent from the nodes of polynomials with the largest values."""
         del key
         return climbed(self.log_prob, self.panels, checks.count(starts, "starts", 1))
@@ -178,7 +178,7 @@ class CellBelief(Belief):
         with np.errstate(divide="ignore"):
             return float(np.log(total) + self._weigher.log_scale)
 
-    def seen(self) -> Float[np.ndarray, " n"]:
+    def seen(self) -> Float[Any, " n"]:
         """What the gates see of it: shares with a sum of one."""
         if self.behind is None:
             return self._seen / np.sum(self._seen)
@@ -188,11 +188,11 @@ class CellBelief(Belief):
 
     # --- the density ------------------------------------------------------------------------------
 
-    def _log_factor(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    def _log_factor(self, x: Float[np.ndarray, "n d"]) -> Float[Any, " n"]:
         found = self.given.log(x)
         return found if self.behind is None else found + Behind(self.nodes, self.behind)(x)
 
-    def log_prob(self, x: ArrayLike) -> Float[np.ndarray, ...]:
+    def log_prob(self, x: ArrayLike) -> Float[Any, ...]:
         """log-density at states of shape (..., d)."""
         x = np.asarray(checks.states(x, self.dim))
         flat = x.reshape(-1, self.dim)
@@ -202,7 +202,7 @@ class CellBelief(Belief):
         values[held] = found[held] + self._log_factor(flat[held])
         return values.reshape(x.shape[:-1])
 
-    def prob(self, x: ArrayLike) -> Float[np.ndarray, ...]:
+    def prob(self, x: ArrayLike) -> Float[Any, ...]:
         """Density at states of shape (..., d)."""
         return np.exp(self.log_prob(x))
 
@@ -236,11 +236,11 @@ class CellBelief(Belief):
             return self.prior.mass()
         return np.exp(self._fitted[0] - self.log_mass)
 
-    def mean(self) -> Float[np.ndarray, " d"]:
+    def mean(self) -> Float[Any, " d"]:
         """E[x]."""
         return self._answers.mean()
 
-    def covariance(self) -> Float[np.ndarray, "d d"]:
+    def covariance(self) -> Float[Any, "d d"]:
         """E[x x^T] - E[x] E[x]^T."""
         return self._answers.covariance()
 
@@ -266,24 +266,24 @@ class CellBelief(Belief):
         """The distribution of one coordinate."""
         return self._answers.line(coordinate)
 
-    def _quantiles(self, shares: Any, chosen: tuple[int, ...]) -> Float[np.ndarray, "n k"]:
+    def _quantiles(self, shares: Any, chosen: tuple[int, ...]) -> Float[Any, "n k"]:
         return np.asarray(self._answers._quantiles(shares, chosen))
 
-    def _probability(self, lower: Any, upper: Any) -> Float[np.ndarray, ...]:
+    def _probability(self, lower: Any, upper: Any) -> Float[Any, ...]:
         return self._answers._probability(lower, upper)
 
-    def _cdf(self, x: Any) -> Float[np.ndarray, ...]:
+    def _cdf(self, x: Any) -> Float[Any, ...]:
         return self._answers._cdf(x)
 
-    def sample(self, key: Any, shape: int | Sequence[int] = ()) -> Float[np.ndarray, "... d"]:
+    def sample(self, key: Any, shape: int | Sequence[int] = ()) -> Float[Any, "... d"]:
         """Independent draws."""
         return np.asarray(self._answers.sample(key, shape))
 
-    def support(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    def support(self) -> tuple[Float[Any, " d"], Float[Any, " d"]]:
         """The prior's: as far as the readings leave it open is not looked at."""
         return self.prior.support()
 
-    def mode(self, key: Any = None, starts: int = 8) -> Float[np.ndarray, " d"]:
+    def mode(self, key: Any = None, starts: int = 8) -> Float[Any, " d"]:
         """The most likely state: by ascent from the nodes of polynomials with the largest values."""
         if self._answers is self.prior:
             return np.asarray(self.prior.mode(key, starts))
@@ -296,7 +296,7 @@ class Behind:
     def __init__(self, nodes: Nodes, b: np.ndarray):
         self.nodes, self.b = nodes, b
 
-    def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[Any, " n"]:
         """At many states."""
         at, values = self.nodes.gates(x)
         with np.errstate(divide="ignore"):
@@ -309,7 +309,7 @@ class Sliced:
     def __init__(self, log: Any, dim: int, fixed: dict[int, float]):
         self.log, self.dim, self.fixed = log, dim, fixed
 
-    def __call__(self, x: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
+    def __call__(self, x: Float[np.ndarray, "n k"]) -> Float[Any, " n"]:
         """At many states of the free coordinates."""
         whole = np.empty((len(x), self.dim))
         whole[:, [c for c in range(self.dim) if c not in self.fixed]] = x
@@ -318,7 +318,7 @@ class Sliced:
         return self.log(whole)
 
 
-def climbed(log_density: Any, panels: Panels, starts: int) -> Float[np.ndarray, " d"]:
+def climbed(log_density: Any, panels: Panels, starts: int) -> Float[Any, " d"]:
     """The best of some ascents, without slopes."""
     from scipy.optimize import minimize
 

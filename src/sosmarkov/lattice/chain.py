@@ -117,7 +117,7 @@ class Chain:
         found.sum_duplicates()
         return found
 
-    def mean_gates(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    def mean_gates(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " m"]:
         """The mean over states of what gates see of each."""
         at, values = self.nodes.gates(x)
         return np.bincount(at.reshape(-1), values.reshape(-1), len(self.nodes)) / len(x)

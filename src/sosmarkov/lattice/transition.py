@@ -151,7 +151,7 @@ class LatticeTransition(AbstractTransition):
 
     # --- the conditional density ------------------------------------------------------------------
 
-    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[np.ndarray, ...]:
+    def log_prob(self, x_next: ArrayLike, x: ArrayLike, u: ArrayLike | None = None) -> Float[Any, ...]:
         """log p(x_next | x) for arrays of shape (..., d), at times u (..., 1) in a period; leading axes broadcast."""
         x_next = np.asarray(checks.states(x_next, self.dim, "x_next"))
         x = np.asarray(checks.states(x, self.dim, "x"))
@@ -176,7 +176,7 @@ class LatticeTransition(AbstractTransition):
             raise ValueError("Expected the times of steps in a period, got none.")
         return np.rint(np.asarray(checks.inputs(u, 1)))[..., 0].astype(int) % self.phases
 
-    def mass(self, x: ArrayLike, u: ArrayLike | None = None) -> Float[np.ndarray, ...]:
+    def mass(self, x: ArrayLike, u: ArrayLike | None = None) -> Float[Any, ...]:
         """The sum of gates times sums of rows: one up to rounding; NaN beyond bounds, where no state is."""
         x, phases = np.asarray(checks.states(x, self.dim, "x")), self._times(u)
         gates = self.chain.gates(x.reshape(-1, self.dim))
@@ -184,7 +184,7 @@ class LatticeTransition(AbstractTransition):
         found = np.take_along_axis(each, np.broadcast_to(phases, each.shape[1:])[None], axis=0)[0]
         return np.where(self.chain.inside(x), found, np.nan)
 
-    def sample(self, key: Any, x: ArrayLike, u: ArrayLike | None = None) -> Float[np.ndarray, "... d"]:
+    def sample(self, key: Any, x: ArrayLike, u: ArrayLike | None = None) -> Float[Any, "... d"]:
         """One exact draw of x' for each state, by a JAX key, a whole number or a NumPy generator."""
         x, generator = np.asarray(checks.states(x, self.dim, "x")), draws.generator(key)
         flat = x.reshape(-1, self.dim)
@@ -258,19 +258,19 @@ class LatticeTransition(AbstractTransition):
         total = total if np.isfinite(total) else 0.0
         return Met(np.exp(logs - total) @ np.stack([message.P for message in messages]), np.asarray(total))
 
-    def carry(self, P: Float[np.ndarray, n * k], u: Any = None) -> Float[np.ndarray, q * b]:
+    def carry(self, P: Float[np.ndarray, n * k], u: Any = None) -> Float[Any, q * b]:
         """A^T P: the next shares of one message, or of many as columns."""
         return self.chain.carry(P, u)
 
-    def push(self, message: Met, u: Any = None) -> Float[np.ndarray, " q"]:
+    def push(self, message: Met, u: Any = None) -> Float[Any, " q"]:
         """A^T P."""
         return self.chain.carry(message.P, u)
 
-    def pull(self, backward: Any, u: Any = None) -> Float[np.ndarray, " n"]:
+    def pull(self, backward: Any, u: Any = None) -> Float[Any, " n"]:
         """A v."""
         return self.chain.matrices[self.chain.phase(u)] @ np.asarray(backward)
 
-    def nothing_after(self) -> Float[np.ndarray, " n"]:
+    def nothing_after(self) -> Float[Any, " n"]:
         """One, everywhere: gates add up to one."""
         return np.ones(len(self.nodes))
 
@@ -282,15 +282,15 @@ class LatticeTransition(AbstractTransition):
         """The lattice belief with these shares."""
         return LatticeBelief(self.nodes, self.broad, C)
 
-    def anywhere(self) -> Float[np.ndarray, " q"]:
+    def anywhere(self) -> Float[Any, " q"]:
         """Equal shares."""
         return np.full(len(self.nodes) + 1, 1.0 / (len(self.nodes) + 1))
 
-    def mean_push(self, states: Any) -> Float[np.ndarray, " q"]:
+    def mean_push(self, states: Any) -> Float[Any, " q"]:
         """From the mean of gates."""
         return self.chain.carry(self.chain.mean_gates(np.asarray(states)))
 
-    def log_prob_later(self, x_next: Any, x: Any, gap: int, inputs: Any) -> Float[np.ndarray, " n"]:
+    def log_prob_later(self, x_next: Any, x: Any, gap: int, inputs: Any) -> Float[Any, " n"]:
         """log p(x_(k + gap) | x_k) of pairs, many at once."""
         x_next, x = np.asarray(x_next), np.asarray(x)
         phases = np.zeros(len(x), dtype=int) if self.phases == 1 else self._times(np.asarray(inputs)[:, 0])

@@ -99,7 +99,7 @@ class Window:
         """The message of what is seen of a belief."""
         return Met(self.seen(np.asarray(C)), 0.0)
 
-    def shares(self, C: Float[np.ndarray, "*k q"]) -> Float[np.ndarray, "*k"]:
+    def shares(self, C: np.ndarray) -> Float[Any, "*k"]:
         """The mass that is seen of each of these."""
         return np.asarray(C) @ self.masses()
 

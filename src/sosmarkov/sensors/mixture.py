@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
-from scipy.special import logsumexp
 
 from sosmarkov.contracts.reader import Sensor, placed
 from sosmarkov.core import checks
@@ -73,7 +72,7 @@ class MixtureSensor(Sensor):
     def log_likelihood(self, observation: np.ndarray, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
         """The mixture of the parts' own."""
         values = np.stack([one.log_likelihood(observation, x) for one in self.sensors])
-        return logsumexp(values, axis=0, b=np.asarray(self.weights)[:, None])
+        return np.logaddexp.reduce(values + np.log(np.asarray(self.weights))[:, None], axis=0)
 
     def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
         """Refused: a mixture says several things."""
