@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from sosmarkov.factor.register import register as register
     from sosmarkov.factor.transition import NormalisationWarning as NormalisationWarning
     from sosmarkov.factor.transition import Transition as Transition
+    from sosmarkov.gaussian.beliefs import GaussianBelief as GaussianBelief
+    from sosmarkov.gaussian.transition import GaussianTransition as GaussianTransition
     from sosmarkov.inference.beliefs import Beliefs as Beliefs
     from sosmarkov.inference.beliefs import BeliefSequence as BeliefSequence
     from sosmarkov.inference.filter import FilterResult as FilterResult
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from sosmarkov.process.ensemble import Ensemble as Ensemble
     from sosmarkov.process.process import MarkovProcess as MarkovProcess
     from sosmarkov.sensors import FactorSensor as FactorSensor
+    from sosmarkov.sensors import FunctionSensor as FunctionSensor
     from sosmarkov.sensors import GaussianSensor as GaussianSensor
     from sosmarkov.sensors import IntervalSensor as IntervalSensor
     from sosmarkov.sensors import LearnedSensor as LearnedSensor
@@ -106,6 +109,8 @@ _ROOMS = {
     "factor.plain": "PlainConditional",
     "factor.register": "register",
     "factor.transition": "NormalisationWarning Transition",
+    "gaussian.beliefs": "GaussianBelief",
+    "gaussian.transition": "GaussianTransition",
     "inference.beliefs": "BeliefSequence Beliefs",
     "inference.filter": "FilterResult",
     "inference.smooth": "SmoothResult",
@@ -121,7 +126,7 @@ _ROOMS = {
     "plots": "plot_belief plot_calibration plot_fan plot_marginals_over_time plot_stationary plot_training",
     "process.ensemble": "Ensemble",
     "process.process": "MarkovProcess",
-    "sensors": "FactorSensor GaussianSensor IntervalSensor LearnedSensor LinearSensor MixtureSensor Sensor",
+    "sensors": "FactorSensor FunctionSensor GaussianSensor IntervalSensor LearnedSensor LinearSensor MixtureSensor Sensor",
     "spaces.transforms": "Affine Chain GaussianCDF Identity Standardize Transform",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}

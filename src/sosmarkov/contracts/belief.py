@@ -139,12 +139,12 @@ class Belief(Entering):
         """Those of its lines: the same for every coordinate."""
         return self.line(0).coefficients[0]
 
-    def _cdf(self, x: Array) -> Float[Array, ...]:
+    def _cdf(self, x: Array) -> Float[Any, ...]:
         return self._probability(jnp.full_like(x, -jnp.inf), x)
 
     # --- what follows from these ------------------------------------------------------------------
 
-    def moment(self, powers: Sequence[int] | Mapping[Any, int]) -> Float[Array, ""]:
+    def moment(self, powers: Sequence[int] | Mapping[Any, int]) -> Float[Any, ""]:
         """The raw moment E[prod_c x_c^powers_c], powers of shape (d,) or a mapping, with a sum of at most 4."""
         return self._moment(checks.powers(powers, self.dim, self.columns))
 
@@ -165,7 +165,7 @@ class Belief(Entering):
         at = checks.fixed(values, self.dim, self.columns)
         return self._condition(at).with_columns([name for c, name in enumerate(self.columns) if c not in at])
 
-    def probability(self, lower: Ends, upper: ArrayLike | None = None) -> Float[Array, ...]:
+    def probability(self, lower: Ends, upper: ArrayLike | None = None) -> Float[Any, ...]:
         """P(lower < x < upper).
 
         Closed form for families of products under coordinate-wise transforms. Full-covariance kernels, and Gaussian
@@ -179,7 +179,7 @@ class Belief(Entering):
         """
         return self._probability(*checks.box(lower, upper, self.dim, self.columns))
 
-    def cdf(self, x: Ends) -> Float[Array, ...]:
+    def cdf(self, x: Ends) -> Float[Any, ...]:
         """P(every coordinate at most x_c), for states of shape (..., d), or a mapping with the others open."""
         return self._cdf(checks.box_end(x, self.dim, "x", self.columns))
 
@@ -189,7 +189,7 @@ class Belief(Entering):
 
     def quantile(
         self, share: ArrayLike, coordinate: Sequence[Coordinate] | Coordinate | None = None
-    ) -> Float[Array, ...]:
+    ) -> Float[Any, ...]:
         """The x with P(x_c <= x) = share, to the last digits.
 
         Closed form wherever `marginal` is: the marginal's distribution function is inverted to rounding.
@@ -210,12 +210,12 @@ class Belief(Entering):
     def _quantiles(self, shares: Float[Array, " n"], chosen: tuple[int, ...]) -> Float[Array, "n k"]:
         return quantiles(tuple(self.line(c) for c in chosen), shares)[0]
 
-    def entropy(self, key: PRNGKeyArray, count: int = _DRAWS) -> Estimate:
+    def entropy(self, key: PRNGKeyArray | Any, count: int = _DRAWS) -> Estimate:
         """-E[log p(x)], estimated from draws."""
         values = -self.log_prob(self.sample(key, checks.count(count, "count", 2)))
         return average(values)
 
-    def kl(self, other: Belief, key: PRNGKeyArray, count: int = _DRAWS) -> Estimate:
+    def kl(self, other: Belief, key: PRNGKeyArray | Any, count: int = _DRAWS) -> Estimate:
         """E[log p(x) - log q(x)] under this belief p, estimated from draws; infinite where q has no density."""
         _require_alike(self, other)
         x = self.sample(key, checks.count(count, "count", 2))
@@ -225,7 +225,7 @@ class Belief(Entering):
         self,
         lower: Ends,
         upper: ArrayLike | None,
-        key: PRNGKeyArray,
+        key: PRNGKeyArray | Any,
         count: int = _DRAWS,
     ) -> Estimate:
         """The share of draws in one box, as for `probability`: what remains where that has no closed form."""
@@ -277,7 +277,7 @@ class Belief(Entering):
         return ScipyBelief(self)
 
 
-def average(values: Float[Array, " n"]) -> Estimate:
+def average(values: Float[Any, " n"]) -> Estimate:
     """The mean of independent values and its standard error."""
     return Estimate(jnp.mean(values), jnp.std(values, ddof=1) / math.sqrt(values.shape[0]))
 

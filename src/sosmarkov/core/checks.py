@@ -36,7 +36,7 @@ def as_float(x: ArrayLike, name: str) -> Array:
         raise ValueError(f"Expected numbers for {name}, got {type(x).__name__}: {error}.") from error
 
 
-def require_finite(x: Array, name: str) -> None:
+def require_finite(x: Array | np.ndarray, name: str) -> None:
     """Refuse NaN and infinite values (checked on concrete arrays only)."""
     if is_concrete(x) and not np.all(np.isfinite(x)):
         bad = int(np.sum(~np.isfinite(x)))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
-import jax.numpy as jnp
-from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.reader import Reader, require_possible
 from sosmarkov.inference.beliefs import Beliefs, BeliefSequence, Posteriors
-from sosmarkov.inference.recursion import forward
+from sosmarkov.inference.recursion import forward, held
 
 
 class FilterResult(eqx.Module):
@@ -24,18 +24,17 @@ class FilterResult(eqx.Module):
 
     predicted: BeliefSequence
     beliefs: BeliefSequence
-    log_evidences: Float[Array, "... t"]
+    log_evidences: Float[Any, "... t"]
 
     @property
-    def log_evidence(self) -> Float[Array, ...]:
+    def log_evidence(self) -> Float[Any, ...]:
         """log p(o_0, ..., o_(T-1)), of each sequence where many were filtered by `jax.vmap`."""
-        return jnp.sum(self.log_evidences, axis=-1)
+        return self.log_evidences.sum(axis=-1)
 
 
-def filter_observations(
-    reader: Reader, initial: Belief, observations: Array, inputs: Array | None = None
-) -> FilterResult:
+def filter_observations(reader: Reader, initial: Belief, observations: Any, inputs: Any = None) -> FilterResult:
     """All readings of a sequence; row k belongs to x_k, input k to the step after it."""
+    observations, inputs = held(reader.transition, (observations, inputs))
     start = reader.begin(initial, observations[0])
     coefficients, filtered, log_evidences = forward(reader, initial, observations, inputs)
     require_possible(log_evidences)

@@ -14,12 +14,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.reader import Passed, Reader
 from sosmarkov.contracts.transition import AbstractTransition, Message, Numbers
+from sosmarkov.core.numerics import library, together
 from sosmarkov.core.programs import jit_wide
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,10 +62,15 @@ def over(
         carry, one = step(carry, jax.tree.map(lambda leaf, k=k: leaf[k], rows))
         found.append(one)
     found = found[::-1] if reverse else found
-    return carry, jax.tree.map(lambda *ones: np.stack(ones), *found) if found else None
+    return carry, jax.tree.map(together, *found) if found else None
 
 
-def row(inputs: Float[Array, "k e"] | None, k: int) -> Float[Array, " e"] | None:
+def held(transition: AbstractTransition, rows: Any) -> Any:
+    """Rows as the form of process takes them: of JAX's arrays each would be a program to a loop in Python."""
+    return rows if transition.compiled else jax.tree.map(np.asarray, rows)
+
+
+def row(inputs: Float[Any, "k e"] | None, k: int) -> Float[Any, " e"] | None:
     """The input of one step, where there are any."""
     return None if inputs is None else inputs[k]
 
@@ -73,7 +79,7 @@ def run(
     transition: AbstractTransition,
     first: Numbers,
     steps: int,
-    inputs: Float[Array, "j e"] | None = None,
+    inputs: Float[Any, "j e"] | None = None,
     window: Callable[[Numbers], Message] | None = None,
 ) -> Numbers:
     """C_1 and what it becomes, `steps` of them in all; `inputs` are those of the steps after it.
@@ -82,7 +88,7 @@ def run(
     """
     message = transition.message if window is None else window
 
-    def advance(C: Numbers, u: Array | None) -> tuple[Numbers, Numbers]:
+    def advance(C: Numbers, u: Any) -> tuple[Numbers, Numbers]:
         C_next = transition.push(message(C), u)
         return C_next, C_next
 
@@ -93,15 +99,16 @@ def run_from(
     transition: AbstractTransition,
     initial: Belief,
     steps: int,
-    inputs: Float[Array, "k e"] | None = None,
+    inputs: Float[Any, "k e"] | None = None,
     window: Callable[[Numbers], Message] | None = None,
 ) -> Numbers:
     """C_1, ..., C_steps of a start; all of x_0 goes on, whatever the window."""
+    inputs = held(transition, inputs)
     first = transition.push(transition.enter(initial), row(inputs, 0))
     return run(transition, first, steps, None if inputs is None else inputs[1:], window)
 
 
-def passes(reader: Reader, message: Message, observations: Array, inputs: Array | None = None, **how: Any) -> Passed:
+def passes(reader: Reader, message: Message, observations: Any, inputs: Any = None, **how: Any) -> Passed:
     """What each reading after the first leaves behind, from the message of x_0 given its own.
 
     Args:
@@ -114,7 +121,7 @@ def passes(reader: Reader, message: Message, observations: Array, inputs: Array 
     """
     step = how.get("step") or reader.ahead()
 
-    def advance(message: Message, at: tuple[Array, Array | None]) -> tuple[Message, Passed]:
+    def advance(message: Message, at: tuple[Any, Any]) -> tuple[Message, Passed]:
         return step(message, *at)
 
     # The first step is taken before the loop: a known state's message is of a kind of its own.
@@ -131,32 +138,37 @@ def preceded(first: Any, later: Any) -> Any:
     """Rows with one before them."""
     if later is None:
         return jax.tree.map(lambda leaf: leaf[None], first)
-    return jax.tree.map(lambda one, rows: jnp.concatenate([one[None], rows]), first, later)
+    return jax.tree.map(lambda one, rows: _joined(one[None], rows), first, later)
+
+
+def _joined(*parts: Any) -> Any:
+    """Rows of several arrays, which may be of several lengths where they are NumPy's."""
+    return jnp.concatenate(parts) if library(*parts) is jnp else together(*(one for rows in parts for one in rows))
 
 
 @wide_program
 def forward(
-    reader: Reader, initial: Belief, observations: Array, inputs: Array | None = None
-) -> tuple[Numbers | None, Numbers | None, Float[Array, " t"]]:
+    reader: Reader, initial: Belief, observations: Any, inputs: Any = None
+) -> tuple[Numbers | None, Numbers | None, Float[Any, " t"]]:
     """Numbers of the predicted beliefs at k = 1, ..., T - 1, of those `posterior` starts from, and all evidences."""
     message = reader.first(initial, observations[0])
-    begin = message.log_scale[None]
+    begin = library(message.log_scale).reshape(message.log_scale, (1,))
     if len(observations) == 1:
         return None, None, begin
     passed = passes(reader, message, observations[1:], inputs)
     log_evidences = reader.log_evidences(observations[1:], passed)
     # Where both are the same, one of them is kept.
     base = None if passed.base is passed.predicted else passed.base
-    return passed.predicted, base, jnp.concatenate([begin, log_evidences])
+    return passed.predicted, base, library(begin, log_evidences).concatenate([begin, log_evidences])
 
 
 @program
-def backward(reader: Reader, observations: Array, log_evidences: Array, inputs: Array | None = None) -> Any:
+def backward(reader: Reader, observations: Any, log_evidences: Any, inputs: Any = None) -> Any:
     """What lies behind x_0, ..., x_(T-1), each divided by the evidence it takes in; behind the last is nothing."""
     last = reader.transition.nothing_after()
     step = reader.back()
 
-    def retreat(b: Any, at: tuple[Array, Array, Array | None]) -> tuple[Any, Any]:
+    def retreat(b: Any, at: tuple[Any, Any, Any]) -> tuple[Any, Any]:
         before = step(b, *at)
         return before, before
 
@@ -164,4 +176,4 @@ def backward(reader: Reader, observations: Array, log_evidences: Array, inputs: 
     _, behind = over(reader.transition, retreat, last, rows, reverse=True)
     if behind is None:
         return jax.tree.map(lambda leaf: leaf[None], last)
-    return jax.tree.map(lambda rows, one: jnp.concatenate([rows, one[None]]), behind, last)
+    return jax.tree.map(lambda rows, one: _joined(rows, one[None]), behind, last)

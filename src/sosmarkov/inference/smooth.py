@@ -6,8 +6,9 @@ B_k(x) = int f(x, x') l(o_(k+1) | x') B_(k+1)(x') dx'. A smoothed belief h_k l_k
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
-from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief
@@ -15,7 +16,7 @@ from sosmarkov.contracts.reader import Reader
 from sosmarkov.core import checks
 from sosmarkov.inference.beliefs import BeliefSequence, Posteriors
 from sosmarkov.inference.filter import FilterResult, filter_observations
-from sosmarkov.inference.recursion import backward
+from sosmarkov.inference.recursion import backward, held
 
 
 class SmoothResult(eqx.Module):
@@ -30,11 +31,11 @@ class SmoothResult(eqx.Module):
     beliefs: BeliefSequence
 
     @property
-    def log_evidence(self) -> Float[Array, ...]:
+    def log_evidence(self) -> Float[Any, ...]:
         """log p(o_0, ..., o_(T-1))."""
         return self.filtered.log_evidence
 
-    def sample(self, key: PRNGKeyArray, count: int = 1) -> Float[Array, "n t d"]:
+    def sample(self, key: PRNGKeyArray | Any, count: int = 1) -> Float[Any, "n t d"]:
         """Whole trajectories given all readings: independent exact draws, shape (count, T, d).
 
         x_0 from its smoothed belief, then x_(k+1) from the density proportional to f(x_k, .) l(o_(k+1) | .) B_(k+1).
@@ -42,10 +43,9 @@ class SmoothResult(eqx.Module):
         return self.beliefs.sample(key, checks.count(count, "count", 1))  # type: ignore[attr-defined]
 
 
-def smooth_observations(
-    reader: Reader, initial: Belief, observations: Array, inputs: Array | None = None
-) -> SmoothResult:
+def smooth_observations(reader: Reader, initial: Belief, observations: Any, inputs: Any = None) -> SmoothResult:
     """All readings of a sequence, seen from its end."""
+    observations, inputs = held(reader.transition, (observations, inputs))
     filtered = filter_observations(reader, initial, observations, inputs)
     behind = backward(reader, observations, filtered.log_evidences, inputs)
     base = filtered.beliefs.base  # type: ignore[attr-defined]

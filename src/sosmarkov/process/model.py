@@ -8,9 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief, Coordinate, Ends, own_names
@@ -20,6 +18,7 @@ from sosmarkov.contracts.reader import Reader, Sensor, Updated, one_reading, pla
 from sosmarkov.contracts.transition import one_input
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.numerics import library
 from sosmarkov.core.saving import save
 from sosmarkov.inference import propagate as propagation
 from sosmarkov.inference import safety, stationary
@@ -37,7 +36,7 @@ Start = Any
 Inputs = ArrayLike | None
 # What one process answers from its start; what several answers come to under the weights of those who gave them.
 Ask = Callable[[Any, Belief], Any]
-Mix = Callable[[list[Any], Array], Any]
+Mix = Callable[[list[Any], Any], Any]
 
 
 class Model(eqx.Module):
@@ -113,7 +112,7 @@ class Model(eqx.Module):
         def ask(one: Any, start: Belief) -> Belief:
             if k == 0:
                 return start
-            if one.transition.features is not None:
+            if one.transition.features is not None and one.transition.long_run is None:
                 return _path(one, start, k, None)[k]
             return _named(one, propagation.coefficients_at(one.transition, start, k))
 
@@ -122,12 +121,12 @@ class Model(eqx.Module):
     # --- trajectories -----------------------------------------------------------------------------
 
     def sample(
-        self, key: PRNGKeyArray, count: int, steps: int, *, initial: Start = None, inputs: Inputs = None
-    ) -> Float[Array, "n k d"]:
+        self, key: PRNGKeyArray | Any, count: int, steps: int, *, initial: Start = None, inputs: Inputs = None
+    ) -> Float[Any, "n k d"]:
         """Independent trajectories x_0, ..., x_steps under the same inputs, exact draws (count, steps + 1, d)."""
         count, steps = checks.count(count, "count", 1), checks.count(steps, "steps")
 
-        def ask(one: Any, start: Belief) -> Callable[[Any, int], Array]:
+        def ask(one: Any, start: Belief) -> Callable[[Any, int], Any]:
             given = one.transition.steps_of(inputs, steps)
             return lambda key, count: trajectories_.draw(one.transition, start, key, count, steps, given)
 
@@ -135,7 +134,7 @@ class Model(eqx.Module):
 
     def log_likelihood(
         self, trajectories: ArrayLike | Sequence[ArrayLike], *, inputs: ArrayLike | Sequence[ArrayLike] | None = None
-    ) -> Float[Array, " n"]:
+    ) -> Float[Any, " n"]:
         """log p(x_0, x_1, ...) per trajectory: log p_0(x_0) + sum_k log p(x_(k+1) | x_k).
 
         Args:
@@ -145,7 +144,7 @@ class Model(eqx.Module):
         """
         found = trajectories_.gather(trajectories, self.dim)
 
-        def ask(one: Any, start: Belief) -> Array:
+        def ask(one: Any, start: Belief) -> Any:
             given = one.transition.inputs_of([len(path) - 1 for path in found], inputs)
             return trajectories_.log_likelihood(one.transition, start, found, given)
 
@@ -260,16 +259,16 @@ class Model(eqx.Module):
         ask = lambda one, start: stationary.mixing_time(one.transition.steady, start, float(tolerance))  # noqa: E731
         return self._answer(self, mixing.slowest, ask, initial)
 
-    def autocorrelation(self, coordinate: Coordinate, steps: int) -> Float[Array, " k"]:
+    def autocorrelation(self, coordinate: Coordinate, steps: int) -> Float[Any, " k"]:
         """Corr(x_c at time 0, x_c at time k) for k = 0, ..., steps, once the process is stationary."""
         (chosen,), steps = self._places(coordinate), checks.count(steps, "steps", 1)
 
-        def ask(one: Any, _: Belief) -> Array:
+        def ask(one: Any, _: Belief) -> Any:
             C = _long_run(one)
             variance = one.transition.belief(C).covariance()[chosen, chosen]
             return stationary.autocorrelation(one.transition.steady, C, chosen, steps, variance)
 
-        def mix(found: list[Array], weights: Array) -> Array:
+        def mix(found: list[Any], weights: Any) -> Any:
             del weights
             return mixing.correlation(found, [one.stationary() for one in self.members], chosen)
 
@@ -285,11 +284,11 @@ class Model(eqx.Module):
         *,
         initial: Start = None,
         inputs: Inputs = None,
-    ) -> Float[Array, " k"]:
+    ) -> Float[Any, " k"]:
         """P(x_1, ..., x_k all in the box) for k = 1, ..., steps; a box may be a mapping, such as {"angle": (0, 1)}."""
         steps = checks.count(steps, "steps", 1)
 
-        def ask(one: Any, start: Belief) -> Array:
+        def ask(one: Any, start: Belief) -> Any:
             given = one.transition.steps_of(inputs, steps)
             return safety.stay(one.transition, start, _box(one, lower, upper), steps, given)
 
@@ -297,12 +296,13 @@ class Model(eqx.Module):
 
     def exit_probability(
         self, lower: Ends, upper: ArrayLike | None = None, steps: int | None = None, **how: Any
-    ) -> Float[Array, " k"]:
+    ) -> Float[Any, " k"]:
         """P(x_k is the first of x_1, x_2, ... outside the box) for k = 1, ..., steps: the first-exit time.
 
         Arguments as for `stay_probability`.
         """
-        return -jnp.diff(self.stay_probability(lower, upper, steps, **how), prepend=1.0)
+        stayed = self.stay_probability(lower, upper, steps, **how)
+        return -library(stayed).diff(stayed, prepend=1.0)
 
     def reach_probability(
         self,
@@ -313,14 +313,14 @@ class Model(eqx.Module):
         avoid: tuple[ArrayLike, ArrayLike] | Ends | None = None,
         initial: Start = None,
         inputs: Inputs = None,
-    ) -> Float[Array, " k"]:
+    ) -> Float[Any, " k"]:
         """P(one of x_1, ..., x_k in the box) for k = 1, ..., steps, shape (steps,).
 
         With `avoid`, the ends of a second box: and none of the states up to then in it.
         """
         steps = checks.count(steps, "steps", 1)
 
-        def ask(one: Any, start: Belief) -> Array:
+        def ask(one: Any, start: Belief) -> Any:
             target, shunned = _box(one, lower, upper), None
             if avoid is not None:
                 box = _box(one, avoid) if isinstance(avoid, Mapping) else _box(one, *avoid)
@@ -332,10 +332,10 @@ class Model(eqx.Module):
 
     def mean_first_passage(
         self, lower: Ends, upper: ArrayLike | None = None, *, initial: Start = None
-    ) -> Float[Array, ""]:
+    ) -> Float[Any, ""]:
         """E[min {k >= 0: x_k in the box}], in steps, by one linear solve."""
 
-        def ask(one: Any, start: Belief) -> Array:
+        def ask(one: Any, start: Belief) -> Any:
             return safety.mean_first_passage(one.transition.steady, start, _box(one, lower, upper))
 
         return self._answer(self, mixing.mean, ask, initial)
@@ -370,7 +370,7 @@ def _named(one: Any, C: Any) -> Belief:
     return one.transition.belief(C).with_columns(one.columns)
 
 
-def _long_run(one: Any) -> Array:
+def _long_run(one: Any) -> Any:
     return stationary.stationary_coefficients(one.transition.steady, one.initial)
 
 
@@ -390,7 +390,7 @@ def _reader(one: Any, sensor: Sensor | None, start: Belief) -> Reader:
 
 def _to_read(
     one: Any, start: Belief, observations: ArrayLike, sensor: Sensor | None, inputs: Inputs
-) -> tuple[Reader, Belief, Array, Array | None]:
+) -> tuple[Reader, Belief, Any, Any]:
     reader = _reader(one, sensor, start)
     readings = readings_in_rows(reader.sensor, observations)
     return reader, start, readings, one.transition.steps_of(inputs, len(readings) - 1)

@@ -108,13 +108,20 @@ class LearnedSensor(Sensor):
 
     def require_fits(self, transition: AbstractTransition) -> None:
         """A coupling without room for the sensor's functions is refused."""
-        rank, z = transition.steady.kernel.rank, self.zeta.size  # type: ignore[attr-defined]
+        kernel, z = getattr(transition.steady, "kernel", None), self.zeta.size
+        if kernel is None:
+            raise ValueError(
+                "Expected a process in factor form, which was learned together with this sensor, got a"
+                f" {type(transition).__name__}. Give it a sensor of the state alone, such as sm.LinearSensor."
+            )
+        rank = kernel.rank
         if rank is None or rank % z:
             got = "another coupling" if rank is None else rank
             raise ValueError(f"Expected a Kraus rank that is a multiple of the sensor's {z} functions, got {got}.")
 
     def reader(self, transition: AbstractTransition, *, own: bool = True) -> JointReader:
         """Readings that are taken together with the step."""
+        self.require_fits(transition)
         return JointReader(transition.steady, self, own)  # type: ignore[arg-type]
 
     def emitted(self, observation: Float[Array, " k"]) -> Emitted:

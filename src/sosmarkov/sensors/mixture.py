@@ -73,6 +73,11 @@ class MixtureSensor(Sensor):
         """The weighted sensors."""
         return tuple(zip(self.weights, self.sensors, strict=True))
 
+    def log_likelihood(self, observation: np.ndarray, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """The mixture of the parts' own."""
+        values = np.stack([one.log_likelihood(observation, x) for one in self.sensors])
+        return np.logaddexp.reduce(values + np.log(np.asarray(self.weights))[:, None], axis=0)
+
     def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
         """Refused: a mixture says several things."""
         raise ValueError("Expected one of a mixture's parts to read, got the mixture.")

@@ -1,0 +1,173 @@
+"""From a mean and a covariance of the next state at each node to rows of a chain whose steps have them exactly.
+
+Splines blur a state by h^2/4 a coordinate where it enters and by as much where it leaves: a row is a distribution on
+nodes with covariance Q - H - F H F^T, H = diag(h^2/4), F the slope of the mean at the node. It is a discrete normal
+whose mean and covariance are matched after its tails are cut, so that affine steps keep theirs for ever.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float, Int
+
+from sosmarkov.lattice.nodes import Nodes
+
+# Entries below this share of a row's largest are cut; how far rows reach, in their own deviations.
+_CUT, _REACH = 1e-7, 5.5
+# Variances, in squares of a spacing: the least a row gets, and what a normal on whole numbers surely has.
+_LEAST, _SURE = 0.08, 0.3
+_PASSES, _MATCHED = 80, 1e-12
+# Entries of rows that are made at once.
+_BLOCK = 3_000_000
+
+
+class Rows(NamedTuple):
+    """Rows of a chain.
+
+    Attributes:
+        matrix: Shape (n, n + 1), each row with a sum of one; the last column is what leaves the nodes.
+        narrow: The share of rows whose noise is too narrow for the spacing: they are wider than asked for.
+        left: The largest share of a row that leaves the nodes.
+    """
+
+    matrix: sp.csr_array
+    narrow: float
+    left: float
+
+
+def inner_covariance(nodes: Nodes, slope: Float[np.ndarray, "n d d"], noise: Float[np.ndarray, "n d d"]) -> np.ndarray:
+    """Q - H - F H F^T in squares of a spacing."""
+    h = nodes.spacing
+    blur = noise - np.diag(h**2 / 4.0) - np.einsum("nab,b,ncb->nac", slope, h**2 / 4.0, slope)
+    return blur / (h[:, None] * h)
+
+
+def compile_rows(
+    nodes: Nodes,
+    mean: Float[np.ndarray, "n d"],
+    slope: Float[np.ndarray, "n d d"],
+    noise: Float[np.ndarray, "n d d"],
+) -> Rows:
+    """The rows of a step with these means, slopes and covariances at the nodes, in the coordinates of the nodes."""
+    wanted = inner_covariance(nodes, slope, noise)
+    values, vectors = np.linalg.eigh(wanted)
+    narrow = values[:, 0] < _LEAST
+    # No row can be narrower than a node: what is too narrow is as narrow as it may be, and counted.
+    wide = np.einsum("nab,nb,ncb->nac", vectors, np.maximum(values, _LEAST), vectors)
+    origin = np.array([axis.origin for axis in nodes.axes])
+    u = (mean - origin) / nodes.spacing
+    nearest = np.rint(u).astype(np.int64)
+    reach = np.ceil(_REACH * np.sqrt(np.einsum("naa->na", wide)) + 0.5).astype(np.int64)
+    order = np.lexsort(reach.T)
+    parts, missed = [], np.zeros(len(nodes), dtype=bool)
+    for chosen in _blocks(order, reach):
+        window = _window(reach[chosen].max(axis=0), wide[chosen])
+        q, matched = discrete_normals(window, (u - nearest)[chosen], wide[chosen])
+        missed[chosen] = ~matched
+        parts.append(_entries(nodes, chosen, nearest[chosen], window, q))
+    rows, columns, shares = (np.concatenate(part) for part in zip(*parts, strict=True))
+    matrix = sp.coo_array((shares, (rows, columns)), (len(nodes), len(nodes) + 1)).tocsr()
+    matrix.sum_duplicates()
+    matrix.data /= np.repeat(np.asarray(matrix.sum(axis=1)).ravel(), np.diff(matrix.indptr))
+    left = matrix[:, [len(nodes)]].toarray().ravel()
+    return Rows(matrix, float(np.mean(narrow | missed)), float(np.max(left)))
+
+
+def _blocks(order: Int[np.ndarray, " n"], reach: Int[np.ndarray, "n d"]) -> list[np.ndarray]:
+    """Rows that reach about as far, as many at once as memory has room for."""
+    found, begin = [], 0
+    while begin < len(order):
+        size = np.prod(2.0 * reach[order[begin]] + 1.0)
+        end = begin + 1
+        while end < len(order):
+            most = np.maximum(reach[order[begin]], reach[order[end]])
+            whole = np.prod(2.0 * most + 1.0)
+            if whole > 1.5 * size or whole * (end + 1 - begin) > _BLOCK:
+                break
+            end += 1
+        found.append(order[begin:end])
+        begin = end
+    return found
+
+
+def _window(reach: Int[np.ndarray, " d"], covariances: Float[np.ndarray, "b d d"]) -> Int[np.ndarray, "k d"]:
+    """Steps from the nearest node that any of the rows can reach."""
+    steps = np.array(list(product(*[range(-r, r + 1) for r in reach])), dtype=np.int64).reshape(-1, len(reach))
+    # A covariance that is at least each of them: their sum would do; the trace of each bounds it more tightly.
+    values, vectors = np.linalg.eigh(np.mean(covariances, axis=0))
+    along = np.einsum("ab,nac,cd->nbd", vectors, covariances, vectors)
+    most = np.maximum(np.max(np.einsum("nbb->nb", along), axis=0) * 1.0, values)
+    off = np.max(np.abs(along).sum(axis=2) / np.sqrt(np.einsum("nbb->nb", along)), axis=0) ** 2
+    far = (np.maximum(np.abs(steps @ vectors) - 0.5 * np.sqrt(len(reach)), 0.0) ** 2 / np.maximum(most, off)).sum(
+        axis=1
+    )
+    return steps[far <= _REACH**2]
+
+
+def discrete_normals(
+    window: Int[np.ndarray, "k d"], mean: Float[np.ndarray, "b d"], covariance: Float[np.ndarray, "b d d"]
+) -> tuple[Float[np.ndarray, "b k"], np.ndarray]:
+    """Distributions on the steps of a window with these means and covariances, and whether both were matched.
+
+    q ~ exp(-(k - a)^T V^(-1) (k - a) / 2), with a and V moved by what is missing until nothing is: for variances above
+    0.3 a normal on whole numbers misses them by little, and each pass by less. Narrower ones match the mean at least.
+    """
+    centre, shape = mean.copy(), covariance.copy()
+    factor = np.linalg.cholesky(covariance)
+    kept = np.ones((len(mean), len(window)), dtype=bool)
+    q, matched = np.zeros((len(mean), len(window))), np.zeros(len(mean), dtype=bool)
+    steps = window.astype(float)
+    # 1, k and the products k_a k_b in one table, so that all moments are one product.
+    table = np.concatenate([steps, (steps[:, :, None] * steps[:, None]).reshape(len(steps), -1)], axis=1)
+    active, dim = np.arange(len(mean)), mean.shape[1]
+    for one in range(_PASSES):
+        weights = _normal(steps, table, centre[active], shape[active])
+        if one == 0:
+            kept = weights > _CUT * weights.max(axis=1, keepdims=True)
+        weights = weights * kept[active]
+        weights /= weights.sum(axis=1, keepdims=True)
+        q[active] = weights
+        found = weights @ table
+        middle = found[:, :dim]
+        spread = found[:, dim:].reshape(-1, dim, dim) - middle[:, :, None] * middle[:, None]
+        off = np.maximum(
+            np.max(np.abs(middle - mean[active]), axis=1), np.max(np.abs(spread - covariance[active]), axis=(1, 2))
+        )
+        matched[active] = off < _MATCHED
+        centre[active] += mean[active] - middle
+        sound = np.linalg.eigvalsh(spread)[:, 0] > 1e-3
+        moved = active[sound]
+        # V <- T V T^T with T taking the covariance that was found to the one that is wanted: positive definite always.
+        T = factor[moved] @ np.linalg.inv(np.linalg.cholesky(spread[sound]))
+        shape[moved] = T @ shape[moved] @ np.swapaxes(T, 1, 2)
+        active = active[~matched[active]]
+        if len(active) == 0:
+            break
+    return q, matched
+
+
+def _normal(steps: np.ndarray, table: np.ndarray, centre: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """exp(-(k - a)^T P (k - a) / 2), P = V^(-1), scaled to a largest of about one: linear in the table's columns."""
+    P = np.linalg.inv(shape)
+    linear = np.einsum("bcd,bd->bc", P, centre)
+    coefficients = np.concatenate([linear, -0.5 * P.reshape(len(P), -1)], axis=1)
+    exponent = coefficients @ table.T
+    return np.exp(exponent - exponent.max(axis=1, keepdims=True))
+
+
+def _entries(
+    nodes: Nodes, rows: np.ndarray, nearest: np.ndarray, window: np.ndarray, q: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, columns and shares of what is not zero; places that are no nodes go to the last column."""
+    i, k = np.nonzero(q)
+    flat, inside = np.zeros(len(i), dtype=np.int64), np.ones(len(i), dtype=bool)
+    for c, axis in enumerate(nodes.axes):
+        at = axis.fold(nearest[i, c] + window[k, c])
+        inside &= (at >= 0) & (at < axis.count)
+        flat = flat * axis.count + np.clip(at, 0, axis.count - 1)
+    to = np.where(inside, nodes.member[flat], -1)
+    return rows[i], np.where(to < 0, len(nodes), to), q[i, k]
