@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from sosmarkov.factor.plain import PlainConditional
     from sosmarkov.factor.register import register
     from sosmarkov.factor.transition import NormalisationWarning, Transition
+    from sosmarkov.gaussian.beliefs import GaussianBelief
+    from sosmarkov.gaussian.transition import GaussianTransition
     from sosmarkov.inference.beliefs import Beliefs, BeliefSequence
     from sosmarkov.inference.filter import FilterResult
     from sosmarkov.inference.smooth import SmoothResult
@@ -100,6 +102,8 @@ _ROOMS = {
     "learning.loop": ("TrainingError",),
     "data.stream": ("open_trajectories",),
     "learning.tune": ("Tuned", "tune"),
+    "gaussian.beliefs": ("GaussianBelief",),
+    "gaussian.transition": ("GaussianTransition",),
     "inference.filter": ("FilterResult",),
     "inference.beliefs": ("BeliefSequence", "Beliefs"),
     "inference.smooth": ("SmoothResult",),

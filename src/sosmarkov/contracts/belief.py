@@ -130,12 +130,12 @@ class Belief(Entering):
         """Those of its lines: the same for every coordinate."""
         return self.line(0).coefficients[0]
 
-    def _cdf(self, x: Array) -> Float[Array, ...]:
+    def _cdf(self, x: Array) -> Float[Any, ...]:
         return self._probability(jnp.full_like(x, -jnp.inf), x)
 
     # --- what follows from these ------------------------------------------------------------------
 
-    def moment(self, powers: Sequence[int] | Mapping[Any, int]) -> Float[Array, ""]:
+    def moment(self, powers: Sequence[int] | Mapping[Any, int]) -> Float[Any, ""]:
         """The raw moment E[prod_c x_c^powers_c], powers of shape (d,) or a mapping, with a sum of at most 4."""
         return self._moment(checks.powers(powers, self.dim, self.columns))
 
@@ -156,7 +156,7 @@ class Belief(Entering):
         at = checks.fixed(values, self.dim, self.columns)
         return self._condition(at).with_columns([name for c, name in enumerate(self.columns) if c not in at])
 
-    def probability(self, lower: Ends, upper: ArrayLike | None = None) -> Float[Array, ...]:
+    def probability(self, lower: Ends, upper: ArrayLike | None = None) -> Float[Any, ...]:
         """P(lower < x < upper).
 
         Closed form for families of products under coordinate-wise transforms. Full-covariance kernels, and Gaussian
@@ -170,7 +170,7 @@ class Belief(Entering):
         """
         return self._probability(*checks.box(lower, upper, self.dim, self.columns))
 
-    def cdf(self, x: Ends) -> Float[Array, ...]:
+    def cdf(self, x: Ends) -> Float[Any, ...]:
         """P(every coordinate at most x_c), for states of shape (..., d), or a mapping with the others open."""
         return self._cdf(checks.box_end(x, self.dim, "x", self.columns))
 
@@ -180,7 +180,7 @@ class Belief(Entering):
 
     def quantile(
         self, share: ArrayLike, coordinate: Sequence[Coordinate] | Coordinate | None = None
-    ) -> Float[Array, ...]:
+    ) -> Float[Any, ...]:
         """The x with P(x_c <= x) = share, to the last digits.
 
         Closed form wherever `marginal` is: the marginal's distribution function is inverted to rounding.

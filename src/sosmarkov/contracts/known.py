@@ -122,7 +122,7 @@ class KnownState(Belief):
         """The state, twice."""
         return self.state, self.state
 
-    def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
+    def sample(self, key: PRNGKeyArray | Any, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
         """The state, as often as asked for."""
         del key
         return jnp.broadcast_to(self.state, (*checks.shape(shape), self.dim))

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.scipy.stats import norm
 from jaxtyping import Bool, Float
 
 # Pieces, and nodes in each; a range reaches so many standard deviations to either side of the mean.
@@ -76,6 +77,153 @@ class Blend(Line):
         """What holds every part's."""
         lower, upper = (jnp.stack(ends) for ends in zip(*(part.support() for part in self.parts), strict=True))
         return jnp.min(lower), jnp.max(upper)
+
+
+class SplineLine(Line):
+    """A column for each of some evenly spaced quadratic splines, cut at both ends, and one for a normal or uniform."""
+
+    coefficients: Float[Array, "k q"]
+    places: Float[Array, " p"]
+    spacing: Float[Array, ""]
+    ends: Float[Array, " 2"]
+    # Mean and standard deviation of the normal, and how often it counts; None for a uniform one between the ends.
+    normal: Float[Array, " 3"] | None
+    known: Float[Array, " 2"]
+
+    @classmethod
+    def of(
+        cls,
+        shares: np.ndarray,
+        places: np.ndarray,
+        spacing: float,
+        ends: tuple[float, float],
+        normal: tuple[float, float, float] | None,
+        known: tuple[float, float],
+    ) -> SplineLine:
+        """One belief, with its mean and standard deviation."""
+        numbers = (places, spacing, ends, normal, known)
+        return cls(
+            jnp.asarray(shares)[None], *(None if one is None else jnp.asarray(one, dtype=float) for one in numbers)
+        )
+
+    def densities(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
+        """Each spline's, and the last one's."""
+        far = jnp.abs(x[:, None] - self.places) / self.spacing
+        found = jnp.where(far < 0.5, 0.75 - far**2, 0.5 * jnp.maximum(1.5 - far, 0.0) ** 2) / self.spacing
+        if self.normal is None:
+            last = jnp.full_like(x, 1.0 / (self.ends[1] - self.ends[0]))
+        else:
+            last = self.normal[2] * norm.pdf(x, self.normal[0], self.normal[1])
+        inside = (x >= self.ends[0]) & (x <= self.ends[1])
+        return jnp.where(inside[:, None], jnp.concatenate([found, last[:, None]], axis=1), 0.0)
+
+    def masses(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
+        """From the lower end on."""
+        inside = jnp.clip(x, self.ends[0], self.ends[1])
+
+        def below(t: Array) -> Array:
+            """int_(-inf)^t of the spline."""
+            far = jnp.minimum(jnp.abs(t), 1.5)
+            tail = jnp.where(far < 0.5, 0.5 - 0.75 * far + far**3 / 3.0, (1.5 - far) ** 3 / 6.0)
+            return jnp.where(t < 0, tail, 1.0 - tail)
+
+        found = below((inside[:, None] - self.places) / self.spacing)
+        found = found - below((self.ends[0] - self.places) / self.spacing)
+        if self.normal is None:
+            last = (inside - self.ends[0]) / (self.ends[1] - self.ends[0])
+        else:
+            middle, std, times = self.normal
+            last = times * (norm.cdf(inside, middle, std) - norm.cdf(self.ends[0], middle, std))
+        return jnp.concatenate([found, last[:, None]], axis=1)
+
+    def moments(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """The belief's own."""
+        return self.known[:1], self.known[1:]
+
+    def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Both ends."""
+        return self.ends[0], self.ends[1]
+
+
+class NormalLine(Line):
+    """A mixture of normals: a column for each."""
+
+    coefficients: Float[Array, "k q"]
+    places: Float[Array, " q"]
+    stds: Float[Array, " q"]
+
+    @classmethod
+    def of(cls, weights: np.ndarray, means: np.ndarray, stds: np.ndarray) -> NormalLine:
+        """One belief: weights, means and standard deviations of its members."""
+        return cls(jnp.asarray(weights)[None], jnp.asarray(means), jnp.asarray(stds))
+
+    def densities(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
+        """Each normal's own."""
+        return norm.pdf(x[:, None], self.places, self.stds)
+
+    def masses(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
+        """Each normal's own."""
+        return norm.cdf(x[:, None], self.places, self.stds)
+
+    def moments(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """The mean of means; the mean variance plus the variance of means."""
+        mean = self.coefficients @ self.places
+        spread = self.stds**2 + (self.places - mean[:, None]) ** 2
+        return mean, jnp.sqrt(jnp.sum(self.coefficients * spread, axis=1))
+
+    def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Everywhere."""
+        return jnp.asarray(-jnp.inf), jnp.asarray(jnp.inf)
+
+
+class PolynomialLine(Line):
+    """One column: a polynomial on each of some intervals, in Legendre's coefficients times the length."""
+
+    coefficients: Float[Array, "k 1"]
+    lower: Float[Array, " a"]
+    upper: Float[Array, " a"]
+    pieces: Float[Array, "a m"]
+    below: Float[Array, " b"]
+    known: Float[Array, " 2"]
+
+    @classmethod
+    def of(cls, line: tuple[np.ndarray, ...], known: tuple[float, float]) -> PolynomialLine:
+        """One belief: ends, coefficients, what lies before each interval; its mean and standard deviation."""
+        return cls(jnp.ones((1, 1)), *(jnp.asarray(part) for part in line), jnp.asarray(known))
+
+    def _found(self, x: Float[Array, " t"]) -> tuple[Array, Array, Array]:
+        """The interval of each place, its coefficients, and the place in it from -1 to 1."""
+        at = jnp.clip(jnp.searchsorted(self.lower, x, side="right") - 1, 0, len(self.lower) - 1)
+        u = 2.0 * (x - self.lower[at]) / (self.upper - self.lower)[at] - 1.0
+        return at, self.pieces[at], jnp.clip(u, -1.0, 1.0)
+
+    def _legendre(self, u: Float[Array, " t"], count: int) -> list[Array]:
+        P = [jnp.ones_like(u), u]
+        for j in range(1, count - 1):
+            P.append(((2 * j + 1) * u * P[j] - j * P[j - 1]) / (j + 1))
+        return P[:count]
+
+    def densities(self, x: Float[Array, " t"]) -> Float[Array, "t 1"]:
+        """Zero outside of all intervals."""
+        at, a, u = self._found(x)
+        value = sum(a[:, j] * P for j, P in enumerate(self._legendre(u, a.shape[1])))
+        inside = (x >= self.lower[at]) & (x <= self.upper[at])
+        return jnp.where(inside, value / (self.upper - self.lower)[at], 0.0)[:, None]
+
+    def masses(self, x: Float[Array, " t"]) -> Float[Array, "t 1"]:
+        """The integral of P_j is (P_(j+1) - P_(j-1)) / (2 j + 1)."""
+        at, a, u = self._found(x)
+        P = [-jnp.ones_like(u), *self._legendre(u, a.shape[1] + 1)]
+        total = sum(a[:, j] * (P[j + 2] - P[j]) / (2 * j + 1) for j in range(a.shape[1]))
+        return jnp.where(x < self.lower[0], 0.0, self.below[at] + 0.5 * total)[:, None]
+
+    def moments(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """The belief's own."""
+        return self.known[:1], self.known[1:]
+
+    def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """From the first interval to the last."""
+        return self.lower[0], self.upper[-1]
 
 
 @eqx.filter_jit

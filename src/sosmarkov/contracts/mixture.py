@@ -15,6 +15,7 @@ from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.line import Blend
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.draws import jax_key
 from sosmarkov.core.stored import require, stored
 
 
@@ -156,7 +157,7 @@ class MixtureBelief(Belief):
         lower, upper = (jnp.stack([end[side] for end in ends]) for side in (0, 1))
         return jnp.min(lower, axis=0), jnp.max(upper, axis=0)
 
-    def sample(self, key: PRNGKeyArray, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
+    def sample(self, key: PRNGKeyArray | Any, shape: int | Sequence[int] = ()) -> Float[Array, "... d"]:
         """Independent exact draws: how many come from each member is drawn too."""
         shape = checks.shape(shape)
         draws = [member.sample for member in self.members]
@@ -171,10 +172,10 @@ class EnsembleBelief(MixtureBelief):
 
 
 def draw_parts(
-    key: PRNGKeyArray, weights: Float[Array, " m"], count: int, draws: Sequence[Callable[[Any, int], Array]]
+    key: PRNGKeyArray | Any, weights: Float[Array, " m"], count: int, draws: Sequence[Callable[[Any, int], Array]]
 ) -> Float[Array, "n ..."]:
     """Draws of a mixture, in random order: how many come from each part is drawn too."""
-    choose, mix, *keys = jax.random.split(key, len(draws) + 2)
+    choose, mix, *keys = jax.random.split(jax_key(key), len(draws) + 2)
     chosen = jax.random.choice(choose, len(draws), (count,), p=weights)
     counts = np.bincount(np.asarray(chosen), minlength=len(draws))
     found = [draw(one, int(n)) for draw, one, n in zip(draws, keys, counts, strict=True) if n > 0]

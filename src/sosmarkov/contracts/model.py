@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from sosmarkov.contracts.belief import Belief, Coordinate, Ends
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.numerics import library
 
 
 class Model(eqx.Module):
@@ -68,12 +67,12 @@ class Model(eqx.Module):
 
     @abstractmethod
     def sample(
-        self, key: PRNGKeyArray, count: int, steps: int, *, initial: Any = None, inputs: ArrayLike | None = None
-    ) -> Float[Array, "n k d"]:
+        self, key: PRNGKeyArray | Any, count: int, steps: int, *, initial: Any = None, inputs: ArrayLike | None = None
+    ) -> Float[Any, "n k d"]:
         """Independent trajectories x_0, ..., x_steps."""
 
     @abstractmethod
-    def log_likelihood(self, trajectories: Any, *, inputs: Any = None) -> Float[Array, " n"]:
+    def log_likelihood(self, trajectories: Any, *, inputs: Any = None) -> Float[Any, " n"]:
         """log p(x_0, x_1, ...) per trajectory."""
 
     @abstractmethod
@@ -126,7 +125,7 @@ class Model(eqx.Module):
         """Steps after which the belief is within `tolerance` of the stationary one, in total variation."""
 
     @abstractmethod
-    def autocorrelation(self, coordinate: Coordinate, steps: int) -> Float[Array, " k"]:
+    def autocorrelation(self, coordinate: Coordinate, steps: int) -> Float[Any, " k"]:
         """Corr(x_c at time 0, x_c at time k)."""
 
     @abstractmethod
@@ -138,7 +137,7 @@ class Model(eqx.Module):
         *,
         initial: Any = None,
         inputs: ArrayLike | None = None,
-    ) -> Float[Array, " k"]:
+    ) -> Float[Any, " k"]:
         """P(x_1, ..., x_k all in the box) for k = 1, ..., steps, shape (steps,)."""
 
     def exit_probability(
@@ -149,10 +148,10 @@ class Model(eqx.Module):
         *,
         initial: Any = None,
         inputs: ArrayLike | None = None,
-    ) -> Float[Array, " k"]:
+    ) -> Float[Any, " k"]:
         """P(x_k is the first of x_1, x_2, ... outside the box) for k = 1, ..., steps: the first-exit time."""
         stayed = self.stay_probability(lower, upper, steps, initial=initial, inputs=inputs)
-        return -jnp.diff(stayed, prepend=1.0)
+        return -library(stayed).diff(stayed, prepend=1.0)
 
     @abstractmethod
     def reach_probability(
@@ -164,13 +163,11 @@ class Model(eqx.Module):
         avoid: tuple[ArrayLike, ArrayLike] | Ends | None = None,
         initial: Any = None,
         inputs: ArrayLike | None = None,
-    ) -> Float[Array, " k"]:
+    ) -> Float[Any, " k"]:
         """P(one of x_1, ..., x_k in the box) for k = 1, ..., steps, shape (steps,)."""
 
     @abstractmethod
-    def mean_first_passage(
-        self, lower: Ends, upper: ArrayLike | None = None, *, initial: Any = None
-    ) -> Float[Array, ""]:
+    def mean_first_passage(self, lower: Ends, upper: ArrayLike | None = None, *, initial: Any = None) -> Float[Any, ""]:
         """E[min {k >= 0: x_k in the box}], in steps."""
 
     @abstractmethod

@@ -28,7 +28,7 @@ class Updated(NamedTuple):
     """
 
     belief: Belief
-    log_evidence: Float[Array, ""]
+    log_evidence: Float[Any, ""]
 
 
 class Passed(NamedTuple):
@@ -43,14 +43,28 @@ class Passed(NamedTuple):
 
     predicted: Numbers
     base: Numbers
-    mass: Float[Array, ""]
-    log_scale: Float[Array, ""]
+    mass: Float[Any, ""]
+    log_scale: Float[Any, ""]
+
+
+class LineLikelihood(NamedTuple):
+    """A factor of a likelihood that is a function of one coordinate.
+
+    Attributes:
+        log: Its logarithm at places of that coordinate, shape (n,), in data space, by NumPy.
+        breaks: Where it has its top or jumps.
+    """
+
+    log: Callable[[np.ndarray], np.ndarray]
+    breaks: np.ndarray
 
 
 class Sensor(eqx.Module):
     """p(o | x). Readings of a sequence lead with the axis of time; NaN stands for what is missing.
 
-    A sensor of one's own states `shape` and `reading`, and `linear` where it is linear with Gaussian noise.
+    A sensor of one's own states `shape`, and what the form of process reads by: `reading` for the factor form, and
+    `linear` where it is linear with Gaussian noise; `log_likelihood` for the lattice form, and `lines` where it is a
+    product.
     """
 
     # Whether a reading says something of its state alone; else it is read together with the step to its state.
@@ -103,6 +117,24 @@ class Sensor(eqx.Module):
         del own
         return transition.reader(self)
 
+    def log_likelihood(self, observation: np.ndarray, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """log p(o | x) of one reading at many states in data space, by NumPy; what is missing of it says nothing.
+
+        By default the sensor's own `log_prob(observation, x)`, where it has one.
+        """
+        own = getattr(self, "log_prob", None)
+        if own is None:
+            raise ValueError(
+                f"Expected a sensor whose likelihood can be asked at states, got {type(self).__name__}. Give it a"
+                " method log_likelihood(observation, x), vectorised over states x of shape (n, d)."
+            )
+        return np.asarray(own(observation, x), dtype=float)
+
+    def lines(self, observation: np.ndarray, dim: int) -> list[tuple[int, LineLikelihood]] | None:
+        """The likelihood of one reading as a product of functions of one coordinate each; None where it is not one."""
+        del observation, dim
+        return None
+
     # --- what a form of process asks of a sensor of the state alone -------------------------------
 
     def parts(self) -> tuple[tuple[Array, Sensor], ...]:
@@ -112,6 +144,11 @@ class Sensor(eqx.Module):
     def reading(self, observation: Array, basis: Any, transform: Any) -> Any:
         """What one reading says, in model space, as functions of the basis's family."""
         raise ValueError(f"Expected a sensor with a reading of its own, got {type(self).__name__}.")
+
+    def affine(self, dim: int) -> tuple[Any, Any, Any] | None:
+        """H (k, d), c (k,) and std (k,) of a sensor o = H x + c + noise of d coordinates; None for other sensors."""
+        del dim
+        return None
 
     def linear(self, basis: Any, transform: Any) -> Any:
         """The sensor as a linear one with Gaussian noise, where it is one for this family."""
@@ -163,7 +200,7 @@ class Reader(ABC):
     def draw(self, key: Array, x: Array, observation: Array, backward: Any, u: Array | None) -> Array:
         """One draw of x' for each x, given what is read of x' and of what comes after it."""
 
-    def log_evidences(self, observations: Array, passed: Passed) -> Float[Array, " t"]:
+    def log_evidences(self, observations: Array, passed: Passed) -> Float[Any, " t"]:
         """The log of how likely readings were; zero where nothing was read."""
         missing = jax.vmap(self.sensor.missing)(observations)
         # Without a reading the mass is one but for rounding, which is nobody's evidence.
@@ -195,7 +232,7 @@ def readings_in_rows(sensor: Sensor, observations: ArrayLike) -> Float[Array, "t
     return array
 
 
-def require_possible(log_evidence: Array) -> None:
+def require_possible(log_evidence: Any) -> None:
     """Refuse readings of probability zero (looked at on concrete arrays only)."""
     if checks.is_concrete(log_evidence) and not np.all(np.asarray(log_evidence) > -np.inf):
         raise ValueError(

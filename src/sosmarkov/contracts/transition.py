@@ -15,6 +15,7 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.known import KnownState
+from sosmarkov.contracts.long_run import LongRun
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.spaces.transforms import Transform
@@ -39,7 +40,7 @@ class AbstractTransition(eqx.Module):
     - the step: `enter_state`, `message`, `mixed`, `push`, its adjoint `pull`, `nothing_after` and `worth`; `belief`;
     - `box` and `window` (the same integrals over a box) and `reader` (under the readings of a sensor);
     - `log_prob`, `mass`, `sample` of the conditional density itself;
-    - the map as a whole: `step_matrix`, `mass_vector`, `distance`, `coordinate`;
+    - the map as a whole: `step_matrix`, `mass_vector`, `distance`, `coordinate`; or, in their place, `long_run`;
     - of itself: `parameter_count`, `summary`, `sizes`, `normalisation`, `examine`.
 
     Everything below "what follows" is written over these; a form overrides what it does faster. Recursions are loops in
@@ -156,21 +157,29 @@ class AbstractTransition(eqx.Module):
 
     # --- the map as a whole -----------------------------------------------------------------------
 
-    @abstractmethod
+    @property
+    def long_run(self) -> LongRun | None:
+        """What the form knows of ever more steps without a matrix; None where the four below say it."""
+        return None
+
     def step_matrix(self, window: Any = None) -> Float[Array, "q q"]:
         """C_k -> C_(k+1) as a matrix; of what a window lets through, where one is given."""
+        del window
+        raise _no_matrix(self)
 
-    @abstractmethod
     def mass_vector(self) -> Float[Array, " q"]:
         """v with mass v . C."""
+        raise _no_matrix(self)
 
-    @abstractmethod
     def distance(self, difference: Numbers) -> float:
         """A bound on 1/2 int |p - q| from the difference of two beliefs' numbers, that no step makes larger."""
+        del difference
+        raise _no_matrix(self)
 
-    @abstractmethod
     def coordinate(self, coordinate: int) -> Any:
         """A window whose messages are of x_c p(x) in the place of p(x)."""
+        del coordinate
+        raise _no_matrix(self)
 
     @abstractmethod
     def examine(self, initial: Belief) -> CheckReport:
@@ -201,7 +210,7 @@ class AbstractTransition(eqx.Module):
         belief.require_of(self)
         return belief
 
-    def total(self, message: Message) -> Float[Array, ""]:
+    def total(self, message: Message) -> Float[Any, ""]:
         """The mass of a message without its scale."""
         return self.worth(message, self.nothing_after())
 
@@ -269,6 +278,12 @@ class AbstractTransition(eqx.Module):
                 raise ValueError(f"Expected inputs of {len(steps)} trajectories, got those of {len(each)}.")
             given = [self.steps_of(one, count) for one, count in zip(each, steps, strict=True)]
         return None if any(u is None for u in given) else [np.asarray(u) for u in given]
+
+
+def _no_matrix(transition: AbstractTransition) -> ValueError:
+    return ValueError(
+        f"Expected a form whose step is a matrix on numbers, got {type(transition).__name__}. See its `long_run`."
+    )
 
 
 def one_input(transition: AbstractTransition, u: ArrayLike | None) -> Float[Array, " e"] | None:

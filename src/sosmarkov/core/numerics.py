@@ -6,7 +6,7 @@ wait for each other for ever, and the loops below are as fast at the sizes in us
 
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,27 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from sosmarkov.core.programs import traced_once
+
+# --- arrays of either kind -------------------------------------------------------------------------
+
+
+def library(*arrays: Any) -> Any:
+    """`numpy` where all arrays are NumPy's, so that forms computed by NumPy answer in its arrays; else `jax.numpy`."""
+    return np if all(isinstance(array, (np.ndarray, np.generic, float, int)) for array in arrays) else jnp
+
+
+def together(*rows: Any) -> Any:
+    """Rows of one shape stacked; NumPy's may be of several lengths, as mixtures that grow: filled up with NaN."""
+    if library(*rows) is jnp:
+        return jnp.stack(rows)
+    shapes = [np.shape(one) for one in rows]
+    if len(set(shapes)) <= 1:
+        return np.stack(rows)
+    found = np.full((len(rows), *np.max(shapes, axis=0)), np.nan)
+    for place, one in zip(found, rows, strict=True):
+        place[tuple(slice(length) for length in np.shape(one))] = one
+    return found
+
 
 # --- symmetric matrices as vectors over unique pairs i <= j --------------------------------------
 

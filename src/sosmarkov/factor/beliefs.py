@@ -162,7 +162,8 @@ class ProductBelief(DensityBelief):
 
     def require_of(self, transition: Any) -> None:
         """The factor g must be the transition's own, or it does not divide out."""
-        if not same(self.g, transition.g):
+        g = getattr(transition, "g", None)
+        if g is None or not same(self.g, g):
             raise ValueError("Expected a belief of this process (its factor g divides out), got another process's.")
 
     def enter(self, transition: Any, reading: Any = None) -> Any:

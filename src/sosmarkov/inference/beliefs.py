@@ -9,6 +9,7 @@ from typing import Any, overload
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
@@ -19,6 +20,8 @@ from sosmarkov.contracts.reader import Reader
 from sosmarkov.contracts.transition import AbstractTransition, Numbers
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.draws import split
+from sosmarkov.core.numerics import library, together
 
 
 class BeliefSequence(eqx.Module, Sequence):
@@ -31,27 +34,33 @@ class BeliefSequence(eqx.Module, Sequence):
     def at(self, k: int | Array) -> Belief:
         """The belief at one step; a traced k is one after the first."""
 
-    def ask(self, k: int | Array, query: str) -> Array:
+    def ask(self, k: int | Array, query: str) -> Any:
         """What a method of the belief at one step says."""
         return getattr(self.at(k), query)()
 
-    def means(self) -> Float[Array, "t d"]:
+    @property
+    def compiled(self) -> bool:
+        """Whether all of them can be asked by one program."""
+        return True
+
+    def means(self) -> Float[Any, "t d"]:
         """E[x_k] of every belief, by one program."""
         return _of_each(self, "mean")
 
-    def covariances(self) -> Float[Array, "t d d"]:
+    def covariances(self) -> Float[Any, "t d d"]:
         """The covariance of every belief, by one program."""
         return _of_each(self, "covariance")
 
     def quantiles(
         self, shares: ArrayLike, coordinates: Sequence[Coordinate] | Coordinate | None = None
-    ) -> Float[Array, "t *shape d"]:
+    ) -> Float[Any, "t *shape d"]:
         """Quantiles of every belief, shape (T, *shares, coordinates), of all coordinates where None are named."""
         given, first = checks.shares(shares), self[0]
         chosen = checks.coordinates(range(first.dim) if coordinates is None else coordinates, first.dim, first.columns)
-        return jnp.stack(self._quantiles(given.reshape(-1), chosen)).reshape(len(self), *given.shape, len(chosen))
+        found = together(*self._quantiles(given.reshape(-1), chosen))
+        return found.reshape(len(self), *given.shape, len(chosen))
 
-    def _quantiles(self, shares: Float[Array, " n"], chosen: tuple[int, ...]) -> list[Float[Array, "n d"]]:
+    def _quantiles(self, shares: Float[Array, " n"], chosen: tuple[int, ...]) -> list[Float[Any, "n d"]]:
         return [belief.quantile(shares, chosen) for belief in self]
 
     @overload
@@ -71,9 +80,16 @@ class BeliefSequence(eqx.Module, Sequence):
         return (self.at(k) for k in range(len(self)))
 
 
+def _of_each(beliefs: BeliefSequence, query: str) -> Any:
+    """What a method of each belief says."""
+    if beliefs.compiled:
+        return _by_one_program(beliefs, query)
+    return together(*(np.asarray(beliefs.ask(k, query)) for k in range(len(beliefs))))
+
+
 @eqx.filter_jit
-def _of_each(beliefs: BeliefSequence, query: str) -> Array:
-    """What a method of each belief says; only the first may have a form of its own."""
+def _by_one_program(beliefs: BeliefSequence, query: str) -> Array:
+    """The same; only the first may have a form of its own."""
     first = beliefs.ask(0, query)[None]
     if len(beliefs) == 1:
         return first
@@ -87,6 +103,11 @@ class Beliefs(BeliefSequence):
     transition: AbstractTransition
     coefficients: Numbers | None
 
+    @property
+    def compiled(self) -> bool:
+        """Whether the form of process is."""
+        return self.transition.compiled
+
     def __len__(self) -> int:
         """K + 1."""
         leaves = jax.tree.leaves(self.coefficients)
@@ -99,8 +120,10 @@ class Beliefs(BeliefSequence):
         found = self.transition.belief(jax.tree.map(lambda leaf: leaf[k - 1], self.coefficients))
         return found.with_columns(self.initial.names)
 
-    def _quantiles(self, shares: Float[Array, " n"], chosen: tuple[int, ...]) -> list[Float[Array, "n d"]]:
+    def _quantiles(self, shares: Float[Array, " n"], chosen: tuple[int, ...]) -> list[Float[Any, "n d"]]:
         """Beliefs after the first differ in their numbers alone."""
+        if not self.compiled:
+            return super()._quantiles(shares, chosen)
         first = self.initial.quantile(shares, chosen)
         if len(self) == 1:
             return [first]
@@ -124,6 +147,11 @@ class Posteriors(BeliefSequence):
     backward: Any = None
     inputs: Float[Array, "k e"] | None = None
 
+    @property
+    def compiled(self) -> bool:
+        """Whether the form of process is."""
+        return self.base.compiled
+
     def __len__(self) -> int:
         """As many as there are readings."""
         return len(self.base)
@@ -136,7 +164,7 @@ class Posteriors(BeliefSequence):
         """What the filter has of it, updated."""
         return self.reader.posterior(self.base.at(k), self.observations[k], self.behind(k))
 
-    def ask(self, k: int | Array, query: str) -> Array:
+    def ask(self, k: int | Array, query: str) -> Any:
         """A missing reading leaves the belief as it is, whose form another one would change."""
         missing = self.reader.sensor.missing(self.observations[k])
         if not self.reader.sensor.of_state or checks.is_concrete(jnp.asarray(missing)):
@@ -147,14 +175,14 @@ class Posteriors(BeliefSequence):
 
         return lax.cond(missing, unread, lambda: getattr(self.at(k), query)())
 
-    def sample(self, key: Array, count: int) -> Float[Array, "n t d"]:
+    def sample(self, key: Any, count: int) -> Float[Any, "n t d"]:
         """x_0 from its belief, then x_(k+1) given x_k and all readings after it."""
-        keys = jax.random.split(key, len(self))
+        keys = split(key, len(self))
         path = [self[0].sample(keys[0], count)]
         for k in range(1, len(self)):
             u = None if self.inputs is None else self.inputs[k - 1]
             path.append(self.reader.draw(keys[k], path[-1], self.observations[k], self.behind(k), u))
-        return jnp.stack(path, axis=1)
+        return library(*path).stack(path, axis=1)
 
 
 class MixedBeliefs(BeliefSequence):
@@ -162,6 +190,11 @@ class MixedBeliefs(BeliefSequence):
 
     members: tuple[BeliefSequence, ...]
     weights: Float[Array, "t m"]
+
+    @property
+    def compiled(self) -> bool:
+        """Whether all of the members are."""
+        return all(member.compiled for member in self.members)
 
     def __len__(self) -> int:
         """As many as each of the members has."""
@@ -171,7 +204,7 @@ class MixedBeliefs(BeliefSequence):
         """The mixture at one step."""
         return EnsembleBelief([member.at(k) for member in self.members], self.weights[k])
 
-    def sample(self, key: Array, count: int) -> Float[Array, "n t d"]:
+    def sample(self, key: Any, count: int) -> Float[Any, "n t d"]:
         """Whole trajectories: each one member's own."""
         draws = [member.sample for member in self.members]  # type: ignore[attr-defined]
         return draw_parts(key, self.weights[-1], count, draws)

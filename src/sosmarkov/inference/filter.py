@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
@@ -24,12 +25,12 @@ class FilterResult(eqx.Module):
 
     predicted: BeliefSequence
     beliefs: BeliefSequence
-    log_evidences: Float[Array, "... t"]
+    log_evidences: Float[Any, "... t"]
 
     @property
-    def log_evidence(self) -> Float[Array, ...]:
+    def log_evidence(self) -> Float[Any, ...]:
         """log p(o_0, ..., o_(T-1)), of each sequence where many were filtered by `jax.vmap`."""
-        return jnp.sum(self.log_evidences, axis=-1)
+        return self.log_evidences.sum(axis=-1)
 
 
 def filter_observations(

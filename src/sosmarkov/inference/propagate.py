@@ -47,5 +47,7 @@ def _power_times(matrix: Array, C: Array, power: Array) -> Array:
 
 def coefficients_at(transition: AbstractTransition, initial: Belief, k: int) -> Numbers:
     """C_k for k >= 1 at a cost of log2(k) matrix products."""
+    if transition.long_run is not None:
+        return transition.long_run.far(initial, k)
     first = first_coefficients(transition, initial)
     return _power_times(step_matrix(transition), first, jnp.asarray(k - 1))

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.reader import Passed, Reader
 from sosmarkov.contracts.transition import AbstractTransition, Message, Numbers
+from sosmarkov.core.numerics import library, together
 from sosmarkov.core.programs import jit_wide
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,6 +55,8 @@ def over(
     """`lax.scan`, or for forms that are not compiled the loop it stands for."""
     if transition.compiled:
         return lax.scan(step, carry, rows, length=length, reverse=reverse)
+    # Rows are taken from NumPy's arrays one by one: from JAX's each would be a program.
+    rows = jax.tree.map(np.asarray, rows)
     leaves = jax.tree.leaves(rows)
     count = len(leaves[0]) if leaves else length or 0
     found = []
@@ -61,7 +64,7 @@ def over(
         carry, one = step(carry, jax.tree.map(lambda leaf, k=k: leaf[k], rows))
         found.append(one)
     found = found[::-1] if reverse else found
-    return carry, jax.tree.map(lambda *ones: np.stack(ones), *found) if found else None
+    return carry, jax.tree.map(together, *found) if found else None
 
 
 def row(inputs: Float[Array, "k e"] | None, k: int) -> Float[Array, " e"] | None:
@@ -111,27 +114,32 @@ def preceded(first: Any, later: Any) -> Any:
     """Rows with one before them."""
     if later is None:
         return jax.tree.map(lambda leaf: leaf[None], first)
-    return jax.tree.map(lambda one, rows: jnp.concatenate([one[None], rows]), first, later)
+    return jax.tree.map(lambda one, rows: _joined(one[None], rows), first, later)
+
+
+def _joined(*parts: Any) -> Any:
+    """Rows of several arrays, which may be of several lengths where they are NumPy's."""
+    return jnp.concatenate(parts) if library(*parts) is jnp else together(*(one for rows in parts for one in rows))
 
 
 @wide_program
 def forward(
     reader: Reader, initial: Belief, observations: Array, inputs: Array | None = None
-) -> tuple[Numbers | None, Numbers | None, Float[Array, " t"]]:
+) -> tuple[Numbers | None, Numbers | None, Float[Any, " t"]]:
     """Numbers of the predicted beliefs at k = 1, ..., T - 1, of those `posterior` starts from, and all evidences."""
     message = reader.first(initial, observations[0])
-    begin = message.log_scale[None]
+    begin = library(message.log_scale).reshape(message.log_scale, (1,))
     if len(observations) == 1:
         return None, None, begin
     passed = passes(reader, message, observations[1:], inputs)
     log_evidences = reader.log_evidences(observations[1:], passed)
     # Where both are the same, one of them is kept.
     base = None if passed.base is passed.predicted else passed.base
-    return passed.predicted, base, jnp.concatenate([begin, log_evidences])
+    return passed.predicted, base, library(begin, log_evidences).concatenate([begin, log_evidences])
 
 
 @program
-def backward(reader: Reader, observations: Array, log_evidences: Array, inputs: Array | None = None) -> Any:
+def backward(reader: Reader, observations: Array, log_evidences: Any, inputs: Array | None = None) -> Any:
     """What lies behind x_0, ..., x_(T-1), each divided by the evidence it takes in; behind the last is nothing."""
     last = reader.transition.nothing_after()
     step = reader.back()
@@ -144,4 +152,4 @@ def backward(reader: Reader, observations: Array, log_evidences: Array, inputs: 
     _, behind = over(reader.transition, retreat, last, rows, reverse=True)
     if behind is None:
         return jax.tree.map(lambda leaf: leaf[None], last)
-    return jax.tree.map(lambda rows, one: jnp.concatenate([rows, one[None]]), behind, last)
+    return jax.tree.map(lambda rows, one: _joined(rows, one[None]), behind, last)

@@ -33,7 +33,7 @@ def _let_through(
 @program
 def stay(
     transition: AbstractTransition, initial: Belief, box: Any, steps: int, inputs: Array | None = None
-) -> Float[Array, " k"]:
+) -> Float[Any, " k"]:
     """P(x_1, ..., x_k all in the box) for k = 1, ..., steps."""
     inside = transition.window(box)
     return inside.shares(_let_through(transition, initial, inside, steps, inputs))
@@ -47,7 +47,7 @@ def reach(
     avoid: tuple[Any, Any] | None,
     steps: int,
     inputs: Array | None = None,
-) -> Float[Array, " k"]:
+) -> Float[Any, " k"]:
     """P(some x_j in the target, j = 1, ..., k, and none of x_1, ..., x_j in `avoid`) for k = 1, ..., steps.
 
     `avoid` is the box to shun and what it shares with the target.
@@ -57,14 +57,17 @@ def reach(
     if avoid is not None:
         shunned, shared = (transition.window(box) for box in avoid)
         hit, free = hit - shared, free - shunned + shared
-    return jnp.cumsum(hit.shares(_let_through(transition, initial, free, steps, inputs)))
+    return hit.shares(_let_through(transition, initial, free, steps, inputs)).cumsum()
 
 
 @program
-def mean_first_passage(transition: AbstractTransition, initial: Belief, box: Any) -> Float[Array, ""]:
+def mean_first_passage(transition: AbstractTransition, initial: Belief, box: Any) -> Float[Any, ""]:
     """E[min {k >= 0: x_k in the box}] = sum_k P(x_0, ..., x_k outside), the sum by one linear solve."""
     outside = transition.everywhere() - transition.window(box)
     start = transition.enter(initial, outside)
     C, share = transition.push(start), jnp.exp(start.log_scale)
-    visits = jnp.linalg.solve(jnp.eye(len(C)) - transition.step_matrix(outside), C)
+    if transition.long_run is not None:
+        visits = transition.long_run.visits(outside, C)
+    else:
+        visits = jnp.linalg.solve(jnp.eye(len(C)) - transition.step_matrix(outside), C)
     return share * (transition.total(start) + outside.shares(visits))

@@ -6,6 +6,8 @@ B_k(x) = int f(x, x') l(o_(k+1) | x') B_(k+1)(x') dx'. A smoothed belief h_k l_k
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
@@ -30,11 +32,11 @@ class SmoothResult(eqx.Module):
     beliefs: BeliefSequence
 
     @property
-    def log_evidence(self) -> Float[Array, ...]:
+    def log_evidence(self) -> Float[Any, ...]:
         """log p(o_0, ..., o_(T-1))."""
         return self.filtered.log_evidence
 
-    def sample(self, key: PRNGKeyArray, count: int = 1) -> Float[Array, "n t d"]:
+    def sample(self, key: PRNGKeyArray | Any, count: int = 1) -> Float[Any, "n t d"]:
         """Whole trajectories given all readings: independent exact draws, shape (count, T, d).
 
         x_0 from its smoothed belief, then x_(k+1) from the density proportional to f(x_k, .) l(o_(k+1) | .) B_(k+1).

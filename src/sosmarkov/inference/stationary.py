@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
-from sosmarkov.contracts.transition import AbstractTransition
+from sosmarkov.contracts.transition import AbstractTransition, Numbers
 from sosmarkov.inference.propagate import coefficients_at, first_coefficients, step_matrix
 from sosmarkov.inference.recursion import program, run
 
@@ -22,8 +24,10 @@ def mass_vector(transition: AbstractTransition) -> Float[Array, " q"]:
     return transition.mass_vector()
 
 
-def stationary_coefficients(transition: AbstractTransition, start: Belief) -> Float[Array, " q"]:
+def stationary_coefficients(transition: AbstractTransition, start: Belief) -> Numbers:
     """C with step(C) = C and mass one: (I - S + u v^T) C = u, where v . u = 1."""
+    if transition.long_run is not None:
+        return transition.long_run.fixed(start)
     S, v = np.asarray(step_matrix(transition)), np.asarray(mass_vector(transition))
     u = np.asarray(first_coefficients(transition, start))
     system = np.eye(len(v)) - S + np.outer(u, v)
@@ -46,6 +50,8 @@ def _polish(transition: AbstractTransition, C: Array) -> Array:
 
 def spectrum(transition: AbstractTransition) -> np.ndarray:
     """Eigenvalues of the map C_k -> C_(k+1), the largest first; the first is one."""
+    if transition.long_run is not None:
+        return transition.long_run.spectrum()
     values = np.linalg.eigvals(np.asarray(step_matrix(transition)))
     return values[np.argsort(-np.abs(values))]
 
@@ -58,7 +64,9 @@ def mixing_time(transition: AbstractTransition, start: Belief, tolerance: float)
     target = stationary_coefficients(transition, start)
 
     def far(k: int) -> bool:
-        return transition.distance(coefficients_at(transition, start, k) - target) > tolerance
+        C = coefficients_at(transition, start, k)
+        own = transition.long_run
+        return (transition.distance(C - target) if own is None else own.distance(C, target)) > tolerance
 
     if not far(1):
         return 1
@@ -79,9 +87,11 @@ def mixing_time(transition: AbstractTransition, start: Belief, tolerance: float)
 
 @program
 def autocorrelation(
-    transition: AbstractTransition, stationary: Array, coordinate: int, steps: int, variance: Array
-) -> Array:
+    transition: AbstractTransition, stationary: Numbers, coordinate: int, steps: int, variance: Any
+) -> Float[Any, " k"]:
     """Corr(x_c at 0, x_c at k) for k = 0, ..., steps, under the stationary belief."""
+    if transition.long_run is not None:
+        return transition.long_run.correlations(stationary, coordinate, steps)
     weighed = transition.coordinate(coordinate)
     mean = weighed.shares(stationary)
     later = run(transition, transition.push(weighed(stationary)), steps)

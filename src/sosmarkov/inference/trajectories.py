@@ -14,6 +14,8 @@ from jaxtyping import Float, PRNGKeyArray
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.transition import AbstractTransition, Numbers
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.draws import split
+from sosmarkov.core.numerics import library
 from sosmarkov.data.given import as_list, padded, unbroken
 from sosmarkov.inference.propagate import propagate
 from sosmarkov.inference.recursion import program, row, run
@@ -38,8 +40,10 @@ def log_likelihood(
     initial: Belief,
     trajectories: list[np.ndarray],
     inputs: list[np.ndarray] | None = None,
-) -> Float[Array, " n"]:
+) -> Float[Any, " n"]:
     """log p of the states of each trajectory that are there: gaps of r steps by the r-step density."""
+    # On to the device where the form of process computes there, and stays where it is for others.
+    as_array = jnp.asarray if transition.compiled else np.asarray
     total = np.zeros(len(trajectories))
     groups: dict[int, list[tuple[int, int]]] = {}
     for index, path in enumerate(trajectories):
@@ -47,10 +51,10 @@ def log_likelihood(
         for before, after in zip(seen[:-1], seen[1:], strict=True):
             groups.setdefault(int(after - before), []).append((index, int(before)))
     for gap, found in groups.items():
-        x, x_next = (jnp.asarray([trajectories[i][k + ahead] for i, k in found]) for ahead in (0, gap))
-        u = None if inputs is None else jnp.asarray([inputs[i][k : k + gap] for i, k in found])
+        x, x_next = (as_array([trajectories[i][k + ahead] for i, k in found]) for ahead in (0, gap))
+        u = None if inputs is None else as_array([inputs[i][k : k + gap] for i, k in found])
         np.add.at(total, [index for index, _ in found], np.asarray(transition.log_prob_later(x_next, x, gap, u)))
-    return jnp.asarray(total + _first_states(transition, initial, trajectories, inputs))
+    return as_array(total + _first_states(transition, initial, trajectories, inputs))
 
 
 def _first_states(
@@ -80,17 +84,17 @@ def _first_states(
 def draw(
     transition: AbstractTransition,
     initial: Belief,
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | Any,
     count: int,
     steps: int,
     inputs: Array | None = None,
-) -> Float[Array, "n k d"]:
+) -> Float[Any, "n k d"]:
     """Independent trajectories x_0, ..., x_steps, shape (count, steps + 1, d)."""
-    keys = jax.random.split(key, steps + 1)
+    keys = split(key, steps + 1)
     path = [initial.sample(keys[0], count)]
     for k, one in enumerate(keys[1:]):
         path.append(_under(transition, row(inputs, k)).sample(one, path[-1]))
-    return jnp.stack(path, axis=1)
+    return library(*path[1:] or path).stack(path, axis=1)
 
 
 @program
@@ -159,5 +163,5 @@ def _range(transition: AbstractTransition, low: float, high: float, coordinate: 
 
 
 @program
-def _shares(transition: AbstractTransition, box: Any, C: Numbers) -> Array:
+def _shares(transition: AbstractTransition, box: Any, C: Numbers) -> Any:
     return transition.window(box).shares(C)

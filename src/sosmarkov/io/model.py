@@ -7,6 +7,8 @@ from typing import Any
 
 # Classes are known to files once their modules are imported: these import all others that have some.
 import sosmarkov.factor.driven
+import sosmarkov.gaussian.transition
+import sosmarkov.lattice.transition
 import sosmarkov.networks.network
 import sosmarkov.process.ensemble
 import sosmarkov.sensors  # noqa: F401

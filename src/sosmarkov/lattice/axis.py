@@ -27,9 +27,9 @@ def _sound(axis: Axis) -> None:
 class Axis:
     """Nodes origin + spacing i, i = 0, ..., count - 1.
 
-    Past an open end there are further nodes of Z, which belong to no list. An angle wraps round (i mod count, the period
-    is count spacings); a bound reflects: it lies half a spacing before the first node (or after the last), and what
-    a spline has beyond it is folded back. Sums of splines stay one, and integrals of products stay the five taps.
+    Past an open end there are further nodes of Z, which belong to no list. An angle wraps round (i mod count, the
+    period is count spacings); a bound reflects: it lies half a spacing before the first node (or after the last), and
+    what a spline has beyond it is folded back. Sums of splines stay one, and integrals of products stay the five taps.
 
     Attributes:
         origin: The first node.
@@ -76,19 +76,39 @@ class Axis:
             return x
         return self.lower + np.mod(x - self.lower, self.spacing * self.count)
 
+    def pieces(self, lower: np.ndarray, upper: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """An interval as parts within the ends: one, or on a circle two, where it goes across the cut.
+
+        On a circle, finite ends may lie in any turn; an infinite one is the cut. Empty parts have lower >= upper.
+        """
+        lower, upper = np.broadcast_arrays(np.asarray(lower, dtype=float), np.asarray(upper, dtype=float))
+        plain = np.maximum(lower, self.lower), np.minimum(upper, self.upper)
+        if self.ends != "wrapped":
+            return [plain]
+        period = self.spacing * self.count
+        turned = np.isfinite(lower) & np.isfinite(upper) & (upper - lower < period)
+        begin = np.where(turned, self.inside(np.where(turned, lower, 0.0)), plain[0])
+        end = np.where(turned, begin + np.where(turned, upper - lower, 0.0), plain[1])
+        whole = np.isfinite(lower) & np.isfinite(upper) & ~turned
+        begin, end = np.where(whole, self.lower, begin), np.where(whole, self.upper, end)
+        return [(begin, np.minimum(end, self.upper)), (np.full_like(begin, self.lower), end - period)]
+
     def allowed(self, x: Float[np.ndarray, "*n"]) -> np.ndarray:
         """Whether states lie within the bounds."""
         if self.ends == "wrapped":
             return np.ones(np.shape(x), dtype=bool)
         return (x >= self.lower) & (x <= self.upper)
 
-    def seen(self, x: Float[np.ndarray, " n"]) -> tuple[Int[np.ndarray, "n 3"], Float[np.ndarray, "n 3"]]:
-        """The three splines that are not zero at each state: their nodes' places, folded, and their values."""
+    def seen(
+        self, x: Float[np.ndarray, " n"], slopes: bool = False
+    ) -> tuple[Int[np.ndarray, "n 3"], Float[np.ndarray, "n 3"]]:
+        """The three splines that are not zero at each state: their nodes' places, folded, and values or slopes."""
         u = (self.inside(x) - self.origin) / self.spacing
         # States far beyond all nodes see the outermost ones whole.
         u = np.clip(u, -4.0, self.count + 3.0)
         nearest = np.rint(u).astype(np.int64)
-        return self.fold(nearest[:, None] + np.arange(-1, 2)), splines.near(u - nearest)
+        values = splines.near_slopes(u - nearest) / self.spacing if slopes else splines.near(u - nearest)
+        return self.fold(nearest[:, None] + np.arange(-1, 2)), values
 
     def shares(self, lower: Float[np.ndarray, " b"], upper: Float[np.ndarray, " b"]) -> Float[np.ndarray, "b n"]:
         """int_lower^upper of each node's density; what was folded included. Ends of a circle lie in one turn of it."""
@@ -103,6 +123,41 @@ class Axis:
             found = found + self._plain_shares(2.0 * self.upper - upper, 2.0 * self.upper - lower)
         return found
 
+    def shares_of(self, lower: Float[np.ndarray, " b"], upper: Float[np.ndarray, " b"]) -> Float[np.ndarray, "b n"]:
+        """The same for intervals whose ends lie anywhere, on a circle in any turn of it."""
+        return sum(self.shares(*piece) for piece in self.pieces(lower, upper))  # type: ignore[return-value]
+
+    def cells(self) -> Int[np.ndarray, " k"]:
+        """Places whose cells, half a spacing to either side, splines of nodes reach: one more past an open end."""
+        return np.arange(-1 if self.lower == -np.inf else 0, self.count + (1 if self.upper == np.inf else 0))
+
+    def around(self, values: Float[np.ndarray, "*k n"]) -> Float[np.ndarray, "*k c 3"]:
+        """For each cell, what its three splines have of the nodes' values: zero for places that are no nodes."""
+        at = self.fold(self.cells()[:, None] + np.arange(-1, 2))
+        there = (at >= 0) & (at < self.count)
+        return np.where(there, values[..., np.where(there, at, 0)], 0.0)
+
+    def centres(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Mean and variance of each node's density: its place and h^2/4, but where it is folded."""
+        places, weights = splines.cell_rule(6)
+        t = np.concatenate([cell + places for cell in (-1.0, 0.0, 1.0)])
+        share = splines.spline(t) * np.tile(weights, 3)
+        x = self.folded(self.nodes[:, None] + self.spacing * t)
+        # From the node, so that far from zero no digits are lost.
+        away = x - self.nodes[:, None]
+        mean = away @ share
+        return self.nodes + mean, ((away - mean[:, None]) ** 2) @ share
+
+    def folded(self, x: np.ndarray) -> np.ndarray:
+        """States past the ends, brought back as splines are: round the circle, or mirrored."""
+        if self.ends == "wrapped":
+            return self.inside(x)
+        if self.ends in ("lower", "both"):
+            x = np.where(x < self.lower, 2.0 * self.lower - x, x)
+        if self.ends in ("upper", "both"):
+            x = np.where(x > self.upper, 2.0 * self.upper - x, x)
+        return x
+
     def _plain_shares(self, lower: np.ndarray, upper: np.ndarray) -> Float[np.ndarray, "b n"]:
         ends = ((end[:, None] - self.origin) / self.spacing - np.arange(self.count) for end in (lower, upper))
         return splines.between(*ends)
@@ -112,11 +167,5 @@ class Axis:
         places, weights = splines.cell_rule(6)
         t = np.concatenate([cell + places for cell in (-1.0, 0.0, 1.0)])
         share = splines.spline(t) * np.tile(weights, 3)
-        x = self.nodes[:, None] + self.spacing * t
-        if self.ends == "wrapped":
-            x = self.inside(x)
-        if self.ends in ("lower", "both"):
-            x = np.where(x < self.lower, 2.0 * self.lower - x, x)
-        if self.ends in ("upper", "both"):
-            x = np.where(x > self.upper, 2.0 * self.upper - x, x)
+        x = self.folded(self.nodes[:, None] + self.spacing * t)
         return np.einsum("q,nqk->nk", share, x[..., None] ** np.arange(most + 1))

@@ -1,4 +1,4 @@
-"""The broad part of a lattice process: one density for what no node speaks of, with honest tails and closed integrals."""
+"""The broad part of a lattice process: a density for what no node speaks of, with honest tails, closed integrals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from sosmarkov.core.stored import require, stored
 from sosmarkov.lattice import splines
@@ -26,7 +26,7 @@ def _sound(broad: Broad) -> None:
 @stored(check=_sound)
 @dataclass(frozen=True, eq=False)
 class Broad:
-    """t(x), a product over coordinates: normal; on a circle or between two bounds uniform; beyond one bound half a normal.
+    """t(x), a product over coordinates: normal; on a circle or between two bounds uniform; past one half a normal.
 
     Attributes:
         axes: Whose ends it goes by.
@@ -37,6 +37,15 @@ class Broad:
     axes: tuple[Axis, ...]
     centre: Float[np.ndarray, " d"]
     width: Float[np.ndarray, " d"]
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same density, bit for bit."""
+        same = isinstance(other, Broad) and self.axes == other.axes
+        return same and all(np.array_equal(a, b) for a, b in ((self.centre, other.centre), (self.width, other.width)))
+
+    def __hash__(self) -> int:
+        """By its axes."""
+        return hash(self.axes)
 
     def onto(self, kept: Sequence[int]) -> Broad:
         """The same over some coordinates, in the order given."""
@@ -49,7 +58,7 @@ class Broad:
         if axis.ends in ("wrapped", "both"):
             found = np.full(np.shape(x), -np.log(axis.spacing * axis.count))
         else:
-            middle, twice = self._middle(c)
+            middle, twice = self.middle(c)
             z = (x - middle) / self.width[c]
             found = twice - 0.5 * z**2 - np.log(self.width[c]) - 0.5 * np.log(2.0 * np.pi)
         return np.where(axis.allowed(x), found, -np.inf)
@@ -64,7 +73,7 @@ class Broad:
         lower, upper = np.maximum(lower, axis.lower), np.minimum(upper, axis.upper)
         if axis.ends in ("wrapped", "both"):
             return np.maximum(upper - lower, 0.0) / (axis.spacing * axis.count)
-        middle, twice = self._middle(c)
+        middle, twice = self.middle(c)
         low, high = (lower - middle) / self.width[c], (upper - middle) / self.width[c]
         flip = low > 0
         low, high = np.where(flip, -high, low), np.where(flip, -low, high)
@@ -82,13 +91,30 @@ class Broad:
             ends = np.array([axis.lower, axis.upper])[:, None] ** (powers + 1)
             return (ends[1] - ends[0]) / ((powers + 1) * (axis.upper - axis.lower))
         # E|z|^k of a standard normal z, or E[z^k]; then the binomial expansion of (middle + width z)^k.
-        middle, _ = self._middle(c)
+        middle, _ = self.middle(c)
         whole = np.array([1.0, 0.0, 1.0, 0.0, 3.0])
         half = np.array([1.0, np.sqrt(2.0 / np.pi), 1.0, 2.0 * np.sqrt(2.0 / np.pi), 3.0])
         signs = (-1.0) ** powers if axis.ends == "upper" else np.ones(most + 1)
         z = (whole if axis.ends == "open" else half * signs[:5])[: most + 1] * self.width[c] ** powers
         binomials = [[math.comb(k, j) * middle ** (k - j) for j in range(k + 1)] for k in powers]
         return np.array([np.dot(row, z[: len(row)]) for row in binomials])
+
+    def spread(self, c: int) -> tuple[float, float]:
+        """Mean and variance of one coordinate."""
+        axis, width = self.axes[c], float(self.width[c])
+        if axis.ends in ("wrapped", "both"):
+            return 0.5 * (axis.lower + axis.upper), (axis.upper - axis.lower) ** 2 / 12.0
+        middle, _ = self.middle(c)
+        if axis.ends == "open":
+            return middle, width**2
+        away = width * math.sqrt(2.0 / math.pi)
+        return middle + (away if axis.ends == "lower" else -away), width**2 * (1.0 - 2.0 / math.pi)
+
+    def tail(self, c: int, share: Float[np.ndarray, "*n"], upper: bool) -> Float[np.ndarray, "*n"]:
+        """Where an open side of one coordinate has this share beyond it."""
+        middle, twice = self.middle(c)
+        z = -ndtri(np.minimum(share * np.exp(-twice), 1.0))
+        return middle + self.width[c] * (z if upper else -z)
 
     def sample(self, generator: np.random.Generator, count: int) -> Float[np.ndarray, "n d"]:
         """Independent draws."""
@@ -97,7 +123,7 @@ class Broad:
             if axis.ends in ("wrapped", "both"):
                 found[:, c] = generator.uniform(axis.lower, axis.upper, count)
                 continue
-            middle, _ = self._middle(c)
+            middle, _ = self.middle(c)
             z = self.width[c] * generator.standard_normal(count)
             sign = {"open": 0, "lower": 1, "upper": -1}[axis.ends]
             found[:, c] = middle + (z if sign == 0 else sign * np.abs(z))
@@ -105,13 +131,9 @@ class Broad:
 
     def met(self, nodes: Nodes) -> Float[np.ndarray, " n"]:
         """int w_i t: what the gates see of it, with a sum of one."""
-        tables = [self._seen(c) for c in range(len(self.axes))]
-        product = tables[0]
-        for table in tables[1:]:
-            product = np.multiply.outer(product, table)
-        return np.bincount(nodes.owner, product.reshape(-1), len(nodes))
+        return nodes.gathered([self.seen(c) for c in range(len(self.axes))])
 
-    def _seen(self, c: int) -> Float[np.ndarray, " k"]:
+    def seen(self, c: int) -> Float[np.ndarray, " k"]:
         """int B_i t_c of each place of an axis; the outermost ones of an open end stand for all beyond."""
         axis = self.axes[c]
         places, weights = splines.cell_rule(_ORDER)
@@ -129,7 +151,7 @@ class Broad:
         found[-1] += self.share(c, np.asarray(last), np.asarray(np.inf))
         return found / np.sum(found)
 
-    def _middle(self, c: int) -> tuple[float, float]:
+    def middle(self, c: int) -> tuple[float, float]:
         """Where the normal has its top, and the logarithm of two where half of it is cut off."""
         axis = self.axes[c]
         if axis.ends == "lower":

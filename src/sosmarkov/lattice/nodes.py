@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +23,20 @@ from sosmarkov.lattice.axis import Axis
 
 # Places of the box around all nodes, for which a table says whose they are.
 MOST_PLACES = 2**28
+
+
+class Level(NamedTuple):
+    """What one axis does to coefficients.
+
+    Attributes:
+        at: The place of each coefficient on the axis, shape (k,).
+        to: Where it goes by each of the five taps, shape (5, k).
+        size: How many there are then.
+    """
+
+    at: Int[np.ndarray, " k"]
+    to: Int[np.ndarray, "5 k"]
+    size: int
 
 
 @stored("axes", "cells", make=lambda fields: Nodes(**fields))
@@ -52,6 +67,15 @@ class Nodes:
     def __len__(self) -> int:
         """How many."""
         return len(self.cells)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same places."""
+        same = isinstance(other, Nodes) and self.axes == other.axes
+        return self is other or (same and np.array_equal(self.cells, other.cells))
+
+    def __hash__(self) -> int:
+        """By its axes and how many there are."""
+        return hash((self.axes, len(self.cells)))
 
     @property
     def dim(self) -> int:
@@ -99,9 +123,14 @@ class Nodes:
         places = [np.clip(at, 0, axis.count - 1) for at, axis in zip(places, self.axes, strict=True)]
         return self.owner[self._flat(places)], values
 
-    def densities(self, x: Float[np.ndarray, "n d"]) -> tuple[Int[np.ndarray, "n k"], Float[np.ndarray, "n k"]]:
-        """The D_i that are not zero at states: nodes and values; zero, at node 0, for places that are no nodes."""
-        places, values = self._seen(x)
+    def densities(
+        self, x: Float[np.ndarray, "n d"], slope: int | None = None
+    ) -> tuple[Int[np.ndarray, "n k"], Float[np.ndarray, "n k"]]:
+        """The D_i that are not zero at states: nodes and values; zero, at node 0, for places that are no nodes.
+
+        With `slope`, their derivatives by that coordinate in the place of their values.
+        """
+        places, values = self._seen(x, slope)
         inside = np.ones(values.shape, dtype=bool)
         for at, axis in zip(places, self.axes, strict=True):
             inside &= (at >= 0) & (at < axis.count)
@@ -112,12 +141,12 @@ class Nodes:
         inside &= allowed[:, None]
         return np.where(inside, found, 0), np.where(inside, values / self.volume, 0.0)
 
-    def _seen(self, x: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    def _seen(self, x: np.ndarray, slope: int | None = None) -> tuple[list[np.ndarray], np.ndarray]:
         """Places on each axis and values of the products of splines at states, shape (n, 3^d) each."""
         count, dim = len(x), self.dim
         places, values = [], np.ones((count, *[1] * dim))
         for c, axis in enumerate(self.axes):
-            at, value = axis.seen(x[:, c])
+            at, value = axis.seen(x[:, c], slopes=c == slope)
             shape = (count, *[3 if c == m else 1 for m in range(dim)])
             places.append(np.broadcast_to(at.reshape(shape), (count, *[3] * dim)).reshape(count, 3**dim))
             values = values * value.reshape(shape)
@@ -128,34 +157,64 @@ class Nodes:
 
     # --- how splines meet gates -------------------------------------------------------------------
 
+    @cached_property
+    def levels(self) -> list[Level]:
+        """Where the coefficients go, one axis after the other: from node j to the places j - 2, ..., j + 2.
+
+        The last axis gives places that are no nodes to their owners.
+        """
+        found, now = [], self.cells
+        for c, axis in enumerate(self.axes):
+            at = list(np.unravel_index(now, self.shape))
+            to = np.clip(axis.fold(at[c] + np.arange(-2, 3)[:, None]), 0, axis.count - 1)
+            places = self._flat([*(np.broadcast_to(a, to.shape) for a in at[:c]), to,
+                                 *(np.broadcast_to(a, to.shape) for a in at[c + 1 :])])  # fmt: skip
+            if c + 1 < self.dim:
+                now, index = np.unique(places, return_inverse=True)
+                found.append(Level(at[c], index.reshape(places.shape), len(now)))
+            else:
+                found.append(Level(at[c], self.owner[places], len(self)))
+        return found
+
     def meet(self, tables: Sequence[Float[np.ndarray, "_ 5"]] | None = None) -> list[sp.csr_array]:
         """int w_i D_j, or int w_i D_j l for a product l of functions of one coordinate each, as a product of bands.
 
-        The matrices are applied in turn, the first one first: each spreads the coefficients along one axis, from node j
-        to the five places j - 2, ..., j + 2; the last gives places that are no nodes to their owners.
+        The matrices are applied in turn, the first one first.
 
         Args:
             tables: For each coordinate, int B_(j + s) D_j l of its nodes j and s = -2, ..., 2; None where l is one.
         """
-        found, now = [], self.cells
-        for c, axis in enumerate(self.axes):
-            table = np.tile(splines.TAPS, (axis.count, 1)) if tables is None else tables[c]
-            at = list(np.unravel_index(now, self.shape))
-            rows, values = [], []
-            for s in range(-2, 3):
-                to = np.clip(axis.fold(at[c] + s), 0, axis.count - 1)
-                rows.append(self._flat([*at[:c], to, *at[c + 1 :]]))
-                values.append(table[at[c], s + 2])
-            columns = np.tile(np.arange(len(now)), 5)
-            places = np.concatenate(rows)
-            if c + 1 < self.dim:
-                now, index = np.unique(places, return_inverse=True)
-                size = len(now)
-            else:
-                index, size = self.owner[places], len(self)
-            band = sp.coo_array((np.concatenate(values), (index, columns)), (size, len(at[c])))
-            found.append(band.tocsr())
+        found = []
+        for level, table in zip(self.levels, self._tables(tables), strict=True):
+            columns = np.tile(np.arange(len(level.at)), 5)
+            values = table[level.at].T.reshape(-1)
+            shape = (level.size, len(level.at))
+            found.append(sp.coo_array((values, (level.to.reshape(-1), columns)), shape).tocsr())
         return found
+
+    def met(self, held: Float[np.ndarray, " n"], tables: Sequence[Float[np.ndarray, "_ 5"]]) -> Float[np.ndarray, " n"]:
+        """The same times the shares of nodes, without the matrices: for tables that serve once."""
+        for level, table in zip(self.levels, tables, strict=True):
+            held = np.bincount(level.to.reshape(-1), (table[level.at].T * held).reshape(-1), level.size)
+        return held
+
+    def met_back(
+        self, worth: Float[np.ndarray, " n"], tables: Sequence[Float[np.ndarray, "_ 5"]]
+    ) -> Float[np.ndarray, " n"]:
+        """The adjoint: int D_j l sum_i w_i worth_i."""
+        for level, table in zip(self.levels[::-1], tables[::-1], strict=True):
+            worth = np.einsum("sk,ks->k", worth[level.to], table[level.at])
+        return worth
+
+    def gathered(self, tables: Sequence[Float[np.ndarray, " _"]]) -> Float[np.ndarray, " n"]:
+        """What gates see of a product, from what the splines of each axis see of its factors."""
+        product = tables[0]
+        for table in tables[1:]:
+            product = np.multiply.outer(product, table)
+        return np.bincount(self.owner, product.reshape(-1), len(self))
+
+    def _tables(self, tables: Sequence[np.ndarray] | None) -> Sequence[np.ndarray]:
+        return [np.tile(splines.TAPS, (axis.count, 1)) for axis in self.axes] if tables is None else tables
 
     # --- other lattices ---------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """From a mean and a covariance of the next state at each node to rows of a chain whose steps have them exactly.
 
 Splines blur a state by h^2/4 a coordinate where it enters and by as much where it leaves: a row is a distribution on
-nodes with covariance Q - H - F H F^T, H = diag(h^2/4), F the slope of the mean at the node. It is a discrete normal whose mean
-and covariance are matched after its tails are cut, so that affine steps keep theirs for ever.
+nodes with covariance Q - H - F H F^T, H = diag(h^2/4), F the slope of the mean at the node. It is a discrete normal
+whose mean and covariance are matched after its tails are cut, so that affine steps keep theirs for ever.
 """
 
 from __future__ import annotations

@@ -22,6 +22,11 @@ def near(t: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n 3"]:
     return np.stack([0.5 * (0.5 - t) ** 2, 0.75 - t**2, 0.5 * (0.5 + t) ** 2], axis=-1)
 
 
+def near_slopes(t: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n 3"]:
+    """Their derivatives by t."""
+    return np.stack([t - 0.5, -2.0 * t, t + 0.5], axis=-1)
+
+
 def spline(t: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
     """b(t)."""
     far = np.abs(t)

@@ -139,7 +139,7 @@ class MarkovProcess(Model):
         start = _start(self, initial)
         if k == 0:
             return start
-        if self.transition.features is not None:
+        if self.transition.features is not None and self.transition.long_run is None:
             return self.propagate(k, initial=start)[k]
         return self._belief(propagation.coefficients_at(self.transition, start, k))
 
@@ -147,13 +147,13 @@ class MarkovProcess(Model):
 
     def sample(
         self,
-        key: PRNGKeyArray,
+        key: PRNGKeyArray | Any,
         count: int,
         steps: int,
         *,
         initial: Start | None = None,
         inputs: ArrayLike | None = None,
-    ) -> Float[Array, "n k d"]:
+    ) -> Float[Any, "n k d"]:
         """Independent trajectories x_0, ..., x_steps under the same inputs, exact draws (count, steps + 1, d)."""
         count, steps = checks.count(count, "count", 1), checks.count(steps, "steps")
         inputs = self.transition.steps_of(inputs, steps)
@@ -161,7 +161,7 @@ class MarkovProcess(Model):
 
     def log_likelihood(
         self, trajectories: ArrayLike | Sequence[ArrayLike], *, inputs: ArrayLike | Sequence[ArrayLike] | None = None
-    ) -> Float[Array, " n"]:
+    ) -> Float[Any, " n"]:
         """log p(x_0, x_1, ...) per trajectory: log p_0(x_0) + sum_k log p(x_(k+1) | x_k).
 
         Args:
@@ -283,7 +283,7 @@ class MarkovProcess(Model):
             raise ValueError(f"Expected a tolerance between 0 and 1, got {tolerance}.")
         return stationary.mixing_time(self.transition.steady, _start(self, initial), float(tolerance))
 
-    def autocorrelation(self, coordinate: Coordinate, steps: int) -> Float[Array, " k"]:
+    def autocorrelation(self, coordinate: Coordinate, steps: int) -> Float[Any, " k"]:
         """Corr(x_c at time 0, x_c at time k) for k = 0, ..., steps, once the process is stationary."""
         (chosen,) = checks.coordinates(coordinate, self.dim, self.columns)
         coefficients = stationary.stationary_coefficients(self.transition.steady, self.initial)
@@ -301,7 +301,7 @@ class MarkovProcess(Model):
         *,
         initial: Start | None = None,
         inputs: ArrayLike | None = None,
-    ) -> Float[Array, " k"]:
+    ) -> Float[Any, " k"]:
         """P(x_1, ..., x_k all in the box) for k = 1, ..., steps; a box may be a mapping, such as {"angle": (0, 1)}."""
         box, steps = self._box(lower, upper), checks.count(steps, "steps", 1)
         inputs = self.transition.steps_of(inputs, steps)
@@ -316,7 +316,7 @@ class MarkovProcess(Model):
         avoid: tuple[ArrayLike, ArrayLike] | Ends | None = None,
         initial: Start | None = None,
         inputs: ArrayLike | None = None,
-    ) -> Float[Array, " k"]:
+    ) -> Float[Any, " k"]:
         """P(one of x_1, ..., x_k in the box) for k = 1, ..., steps, shape (steps,).
 
         With `avoid`, the ends of a second box: and none of the states up to then in it.
@@ -331,7 +331,7 @@ class MarkovProcess(Model):
 
     def mean_first_passage(
         self, lower: Ends, upper: ArrayLike | None = None, *, initial: Start | None = None
-    ) -> Float[Array, ""]:
+    ) -> Float[Any, ""]:
         """E[min {k >= 0: x_k in the box}], in steps, by one linear solve."""
         box = self._box(lower, upper)
         return safety.mean_first_passage(self.transition.steady, _start(self, initial), box)

@@ -2,6 +2,7 @@
 
 from sosmarkov.contracts.reader import Sensor
 from sosmarkov.sensors.factor import FactorSensor
+from sosmarkov.sensors.function import FunctionSensor
 from sosmarkov.sensors.gaussian import GaussianSensor
 from sosmarkov.sensors.interval import IntervalSensor
 from sosmarkov.sensors.joint import LearnedSensor
@@ -10,6 +11,7 @@ from sosmarkov.sensors.mixture import MixtureSensor
 
 __all__ = [
     "FactorSensor",
+    "FunctionSensor",
     "GaussianSensor",
     "IntervalSensor",
     "LearnedSensor",

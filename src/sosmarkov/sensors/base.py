@@ -7,8 +7,9 @@ from copy import copy
 
 import equinox as eqx
 import numpy as np
+from jaxtyping import Float
 
-from sosmarkov.contracts.reader import Sensor
+from sosmarkov.contracts.reader import LineLikelihood, Sensor
 from sosmarkov.core import checks
 
 
@@ -41,3 +42,18 @@ def distinct(coordinates: Sequence[int | str] | int | str) -> tuple[int | str, .
     if not sound or not 0 < len(set(listed)) == len(listed):
         raise ValueError(f"Expected distinct coordinates counted from 0, or their names, got {listed}.")
     return tuple(c if isinstance(c, str) else int(c) for c in listed)
+
+
+def normal_line(observation: float, gain: float, offset: float, std: float) -> LineLikelihood:
+    """o = gain x + offset + noise as a function of x."""
+
+    def log(x: np.ndarray) -> np.ndarray:
+        z = (observation - gain * x - offset) / std
+        return -0.5 * z**2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
+
+    return LineLikelihood(log, np.array([(observation - offset) / gain]))
+
+
+def product_of_lines(lines: Sequence[tuple[int, LineLikelihood]], x: Float[np.ndarray, "n d"]) -> np.ndarray:
+    """The logarithm of a product of functions of one coordinate each."""
+    return sum((line.log(x[:, c]) for c, line in lines), start=np.zeros(len(x)))

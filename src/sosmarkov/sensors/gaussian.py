@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from sosmarkov.contracts.reader import LineLikelihood
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.stored import stored
@@ -18,7 +19,7 @@ from sosmarkov.factor.bases.full_table import FullTheta
 from sosmarkov.factor.bases.gaussian import GaussianTheta
 from sosmarkov.factor.likelihood import LinearReading, Reading
 from sosmarkov.factor.space import Space
-from sosmarkov.sensors.base import CoordinateSensor, distinct
+from sosmarkov.sensors.base import CoordinateSensor, distinct, normal_line, product_of_lines
 from sosmarkov.spaces.transforms import Transform
 
 
@@ -65,6 +66,21 @@ class GaussianSensor(CoordinateSensor):
     def shape(self) -> tuple[int, ...]:
         """One number a coordinate."""
         return (len(self.coordinates),)
+
+    def log_likelihood(self, observation: np.ndarray, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """log p(o | x) at many states."""
+        return product_of_lines(self.lines(observation, x.shape[1]), x)
+
+    def lines(self, observation: np.ndarray, dim: int) -> list[tuple[int, LineLikelihood]]:
+        """A normal density for each number that is read."""
+        numbers = (np.asarray(part) for part in (self.std, self.gain, self.offset, observation))
+        read = zip(self.places(dim), *numbers, strict=True)
+        return [(int(c), normal_line(o, a, b, s)) for c, s, a, b, o in read if not np.isnan(o)]
+
+    def affine(self, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A row a coordinate, with its gain."""
+        H = np.asarray(self.gain)[:, None] * np.eye(dim)[self.places(dim)]
+        return H, np.asarray(self.offset), np.asarray(self.std)
 
     def linear(self, basis: Basis, transform: Transform) -> LinearReading:
         """x_c is affine in y."""

@@ -10,12 +10,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from sosmarkov.contracts.reader import LineLikelihood
 from sosmarkov.core import checks
 from sosmarkov.core.stored import stored
 from sosmarkov.factor.bases import Basis
 from sosmarkov.factor.likelihood import Reading
 from sosmarkov.factor.space import Space
-from sosmarkov.sensors.base import CoordinateSensor, distinct
+from sosmarkov.sensors.base import CoordinateSensor, distinct, product_of_lines
 from sosmarkov.spaces.transforms import Transform
 
 
@@ -54,6 +55,18 @@ class IntervalSensor(CoordinateSensor):
             if np.any(np.isnan(low) != np.isnan(high)) or np.any(low >= high):
                 raise ValueError(f"Expected both ends or none (NaN) and lower < upper in {name}, got others.")
 
+    def log_likelihood(self, observation: np.ndarray, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """Zero between the ends, else -inf."""
+        return product_of_lines(self.lines(observation, x.shape[1]), x)
+
+    def lines(self, observation: np.ndarray, dim: int) -> list[tuple[int, LineLikelihood]]:
+        """A window for each coordinate that is read."""
+        ends = np.asarray(observation)
+        if self.width is not None:
+            ends = ends[:, None] + 0.5 * self.width * np.array([-1.0, 1.0])
+        read = zip(self.places(dim), ends, strict=True)
+        return [(int(c), _window(low, high)) for c, (low, high) in read if not np.isnan(low)]
+
     def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
         """A box, whole where nothing is read."""
         where = self.places(basis.dim)
@@ -66,3 +79,8 @@ class IntervalSensor(CoordinateSensor):
             inner, _ = transform.forward(jnp.where(jnp.isnan(end), open_end, end))
             ends.append(jnp.clip(inner, basis.lower, basis.upper) if np.isfinite(domain).all() else inner)
         return Reading(lower=ends[0], upper=ends[1])
+
+
+def _window(low: float, high: float) -> LineLikelihood:
+    """One between two ends, else zero."""
+    return LineLikelihood(lambda x: np.where((x > low) & (x < high), 0.0, -np.inf), np.array([low, high]))

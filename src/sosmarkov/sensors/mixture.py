@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
+from scipy.special import logsumexp
 
 from sosmarkov.contracts.reader import Sensor, placed
 from sosmarkov.core import checks
@@ -68,6 +69,11 @@ class MixtureSensor(Sensor):
     def parts(self) -> tuple[tuple[Array, Sensor], ...]:
         """The weighted sensors."""
         return tuple(zip(self.weights, self.sensors, strict=True))
+
+    def log_likelihood(self, observation: np.ndarray, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """The mixture of the parts' own."""
+        values = np.stack([one.log_likelihood(observation, x) for one in self.sensors])
+        return logsumexp(values, axis=0, b=np.asarray(self.weights)[:, None])
 
     def reading(self, observation: Array, basis: Basis, transform: Transform) -> Reading:
         """Refused: a mixture says several things."""
