@@ -5,11 +5,12 @@ A forecast starts from a known state and is scored by the density it gave to the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from sosmarkov.contracts.transition import AbstractTransition
 from sosmarkov.data.dataset import Pairs
 
 # Steps ahead at which forecasts are judged.
@@ -28,12 +29,14 @@ class Fold(NamedTuple):
         held_out: Pairs held out.
         origins: Pairs among these whose states forecasts start from.
         later: For each origin and number of steps the pair whose successor is scored, -1 where there is none, (M, K).
+        between: For each origin the pairs it goes through, as far as the farthest, (M, max steps).
     """
 
     training: Int[np.ndarray, " n"]
     held_out: Int[np.ndarray, " m"]
     origins: Int[np.ndarray, " o"]
     later: Int[np.ndarray, "o k"]
+    between: Int[np.ndarray, "o j"]
 
 
 def folds(pairs: Pairs, seed: int = 0, ahead: tuple[int, ...] = AHEAD) -> list[Fold]:
@@ -52,8 +55,7 @@ def folds(pairs: Pairs, seed: int = 0, ahead: tuple[int, ...] = AHEAD) -> list[F
         rows = np.flatnonzero(held_out)
         if len(rows) == 0 or len(rows) == count:
             continue
-        origins, later = _forecasts(rows, held_out, follows, ahead)
-        found.append(Fold(np.flatnonzero(~touched), rows, origins, later))
+        found.append(Fold(np.flatnonzero(~touched), rows, *_forecasts(rows, held_out, follows, ahead)))
     return found
 
 
@@ -95,16 +97,36 @@ def _groups(pairs: Pairs, follows: np.ndarray, seed: int) -> Int[np.ndarray, " n
 
 def _forecasts(
     rows: np.ndarray, held_out: Bool[np.ndarray, " n"], follows: np.ndarray, ahead: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Origins, evenly spread, and for each the pairs so many steps on, as far as they are held out as well."""
     origins = rows[:: max(1, len(rows) // _ORIGINS)]
-    now, later = origins.copy(), np.full((len(origins), len(ahead)), -1)
-    for k in range(1, max(ahead) + 1):
-        if k in ahead:
-            later[:, ahead.index(k)] = now
+    between = np.full((len(origins), max(ahead)), -1)
+    between[:, 0] = origins
+    for k in range(1, max(ahead)):
+        now = between[:, k - 1]
         on = np.where(now >= 0, follows[now], -1)
-        now = np.where((on >= 0) & held_out[on], on, -1)
-    return origins, later
+        between[:, k] = np.where((on >= 0) & held_out[on], on, -1)
+    return origins, between[:, np.array(ahead) - 1], between
+
+
+def forecast_scores(transition: AbstractTransition, pairs: Any, fold: Fold) -> Float[np.ndarray, "o k"]:
+    """log p(x_k | x_0) at each origin and number of steps, whatever the form; NaN where there is no later state.
+
+    Args:
+        transition: Learned from the fold's training pairs.
+        pairs: All pairs, with fields `x`, `x_next` and `u`.
+        fold: What is held out.
+    """
+    found = np.full(fold.later.shape, np.nan)
+    for column, gap in enumerate(AHEAD[: found.shape[1]]):
+        there = fold.later[:, column] >= 0
+        if not np.any(there):
+            continue
+        origins, later = fold.origins[there], fold.later[there, column]
+        inputs = None if pairs.u is None else pairs.u[fold.between[there, :gap]]
+        scores = transition.log_prob_later(pairs.x_next[later], pairs.x[origins], gap, inputs)
+        found[there, column] = np.asarray(scores)
+    return found
 
 
 def mean_score(scores: Float[np.ndarray, "o k"]) -> float:

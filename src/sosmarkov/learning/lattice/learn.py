@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,12 +10,13 @@ import scipy.sparse as sp
 from jaxtyping import Float
 
 from sosmarkov.lattice.broad import Broad
-from sosmarkov.lattice.nodes import Nodes
 from sosmarkov.lattice.rows import compile_rows
-from sosmarkov.learning.held_out import AHEAD, Fold, mean_score
+from sosmarkov.lattice.transition import LatticeTransition
+from sosmarkov.learning.held_out import Fold, forecast_scores
 from sosmarkov.learning.lattice.em import Seen, learn_rows
-from sosmarkov.learning.lattice.place import Room, place, spacing_for
+from sosmarkov.learning.lattice.place import place, spacing_for
 from sosmarkov.learning.lattice.surrogate import Ground, Rows, Surrogate, Way, best_way
+from sosmarkov.learning.lattice.view import View
 
 # Pairs that the choice among ways looks at, and those it is judged by.
 _LOOK, _HELD_OUT = 5000, 3000
@@ -22,72 +24,25 @@ _LOOK, _HELD_OUT = 5000, 3000
 STRENGTHS = (None, 160.0, 40.0, 10.0, 3.0)
 # Entries of rows below this share of the largest are cut: what lies out there is the broad part's and the counts'.
 _CUT = 1e-5
-# Share of the broad part in every row.
-BROAD = 1e-3
-_WIDE = 3.0
+# Share of the broad part in every row, and its width in deviations of the states.
+_BROAD, _WIDE = 1e-3, 3.0
 
 
 class Recipe(NamedTuple):
-    """What is chosen by held-out forecasts.
+    """What is chosen by held-out steps.
 
     Attributes:
         way: How one step is said.
         strength: What counts weigh against; None where there are none.
-        fineness: The spacing, in the widest that leaves rows their noise.
     """
 
     way: Way
     strength: float | None = None
-    fineness: float = 1.0
 
-
-class Chain(NamedTuple):
-    """Nodes, rows with the broad part's column behind them, and the broad part."""
-
-    nodes: Nodes
-    rows: sp.csr_array
-    broad: Broad
-    narrow: float
-    left: float
-
-
-def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"], rooms: list[Room], fineness: float) -> Chain:
-    """The chain of a surrogate, without counts."""
-    x = surrogate.ground.rows.z[:, : surrogate.ground.dim]
-    nodes = place(surrogate, states, fineness * spacing_for(surrogate, x), rooms)
-    step = surrogate.steps(nodes.points)
-    found = compile_rows(nodes, step.mean, step.slope, step.noise, _CUT)
-    broad = Broad(nodes.axes, np.mean(states, axis=0), _WIDE * np.std(states, axis=0))
-    last = sp.coo_array(
-        (np.full(len(nodes), BROAD), (np.arange(len(nodes)), np.full(len(nodes), len(nodes)))), found.matrix.shape
-    )
-    return Chain(nodes, sp.csr_array((1.0 - BROAD) * found.matrix + last), broad, found.narrow, found.left)
-
-
-def carried(
-    chain: Chain, x: Float[np.ndarray, "m d"], later: Float[np.ndarray, "m k d"], ahead: tuple[int, ...]
-) -> np.ndarray:
-    """log p(x_k | x_0 = x) of later states, shape (m, k): many known states carried together."""
-    nodes, count = chain.nodes, len(x)
-    i, gates = nodes.gates(x)
-    P = sp.coo_array(
-        (gates.ravel(), (i.ravel(), np.repeat(np.arange(count), gates.shape[1]))), (len(nodes), count)
-    ).toarray()
-    bands, tau, back = nodes.meet(), chain.broad.met(nodes), chain.rows.T.tocsr()
-    found = np.full((count, len(ahead)), np.nan)
-    for k in range(1, max(ahead) + 1):
-        C = back @ P
-        if k in ahead:
-            at = later[:, ahead.index(k)]
-            there = ~np.any(np.isnan(at), axis=1)
-            j, density = nodes.densities(at[there])
-            p = np.sum(density * C[j, np.flatnonzero(there)[:, None]], axis=1)
-            found[there, ahead.index(k)] = np.log(p + C[-1, there] * np.exp(chain.broad.log_prob(at[there])))
-        P = C[:-1]
-        for band in bands:
-            P = band @ P
-        P = P + np.outer(tau, C[-1])
-    return found
+    def __str__(self) -> str:
+        """A few words."""
+        counts = "no counts" if self.strength is None else f"counts against {self.strength:g}"
+        return f"{self.way}; {counts}"
 
 
 class Judged(NamedTuple):
@@ -104,45 +59,72 @@ class Judged(NamedTuple):
     scores: Float[np.ndarray, "o k"]
 
 
-def judged(rows: Rows, fold: Fold, rooms: list[Room]) -> Judged:
-    """The choices of one fold, and how good its forecasts are."""
-    d = rows.x_next.shape[1]
-    training, held_out = _some(rows.at(fold.training), 10**9), _some(rows.at(fold.held_out), _HELD_OUT)
-    way, _ = best_way(Ground(_some(training, _LOOK)), held_out)
-    states = np.concatenate([training.z[:, :d], training.x_next])
-    chain = compiled(Surrogate(Ground(training), way), states, rooms, 1.0)
-    seen, unseen = (
-        Seen(chain.nodes, chain.broad, chain.rows, part.z[:, :d], part.x_next) for part in (training, held_out)
-    )
-    tried, found = [], []
-    for strength in STRENGTHS:
-        tried.append(chain.rows if strength is None else learn_rows(seen, training.weight, strength))
-        found.append(np.average(np.log(unseen.likelihood(tried[-1].data)), weights=held_out.weight))
-    later = np.where(fold.later[..., None] >= 0, rows.x_next[fold.later], np.nan)
-    best = chain._replace(rows=tried[int(np.argmax(found))])
-    return Judged(way, np.array(found), carried(best, rows.z[fold.origins, :d], later, AHEAD))
-
-
-def _some(rows: Rows, most: int) -> Rows:
-    """Every so many of the rows."""
-    return rows.at(np.arange(0, len(rows.z), max(1, len(rows.z) // most)))
-
-
-def learned(rows: Rows, recipe: Recipe, rooms: list[Room]) -> Chain:
-    """The chain of a recipe from all rows."""
-    d = rows.x_next.shape[1]
-    states = np.concatenate([rows.z[:, :d], rows.x_next])
-    chain = compiled(Surrogate(Ground(rows), recipe.way), states, rooms, recipe.fineness)
-    if recipe.strength is None:
-        return chain
-    seen = Seen(chain.nodes, chain.broad, chain.rows, rows.z[:, :d], rows.x_next)
-    return chain._replace(rows=learn_rows(seen, rows.weight, recipe.strength))
-
-
-def choose(rows: Rows, folds: list[Fold], rooms: list[Room]) -> tuple[Recipe, float]:
-    """The recipe with the best held-out forecasts, and their score; ways may differ between folds, strengths are pooled."""
-    found = [judged(rows, fold, rooms) for fold in folds]
+def choose(rows: Rows, folds: Sequence[Fold], view: View) -> tuple[Recipe, Float[np.ndarray, "o k"]]:
+    """The recipe with the best held-out steps, and the scores of its forecasts, all folds' below each other."""
+    found = [_judged(rows, fold, view) for fold in folds]
     best = int(np.argmax(np.mean([one.strengths for one in found], axis=0)))
     names = [one.way for one in found]
-    score = mean_score(np.concatenate([one.scores for one in found]))
-    return Recipe(max(set(names), key=names.count), STRENGTHS[best]), score
+    way = max(dict.fromkeys(names), key=names.count)
+    return Recipe(way, STRENGTHS[best]), np.concatenate([one.scores for one in found])
+
+
+def learned(rows: Rows, recipe: Recipe, view: View) -> LatticeTransition:
+    """The lattice of a recipe from all rows."""
+    transition = compiled(Surrogate(Ground(rows, view), recipe.way), rows.states)
+    return transition if recipe.strength is None else _Counts(transition, rows).learned(recipe.strength)
+
+
+def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"]) -> LatticeTransition:
+    """The lattice of a surrogate, without counts: one matrix for each time of a period."""
+    period = surrogate.ground.view.period
+    acting = [None] if period is None else [np.array([float(phase)]) for phase in range(period)]
+    nodes = place(surrogate, states, spacing_for(surrogate, surrogate.ground.rows.x, acting), acting)
+    broad = Broad(nodes.axes, np.mean(states, axis=0), _WIDE * np.std(states, axis=0))
+    last = (np.full(len(nodes), _BROAD), (np.arange(len(nodes)), np.full(len(nodes), len(nodes))))
+    matrices, narrow, left = [], 0.0, 0.0
+    for u in acting:
+        step = surrogate.steps(nodes.points, u)
+        found = compile_rows(nodes, step.mean, step.slope, step.noise, _CUT)
+        matrices.append(sp.csr_array((1.0 - _BROAD) * found.matrix + sp.coo_array(last, found.matrix.shape)))
+        narrow, left = max(narrow, found.narrow), max(left, found.left)
+    return LatticeTransition(nodes, matrices, broad, report={"narrow": narrow, "left": left})
+
+
+def _judged(rows: Rows, fold: Fold, view: View) -> Judged:
+    """The choices of one fold, and how good its forecasts are."""
+    training, held_out = rows.at(fold.training), rows.at(fold.held_out).some(_HELD_OUT)
+    way, _ = best_way(Ground(training.some(_LOOK), view), held_out)
+    transition = compiled(Surrogate(Ground(training, view), way), training.states)
+    seen, unseen = _Counts(transition, training), _Counts(transition, held_out)
+    tried = [seen.learned(strength) for strength in STRENGTHS]
+    found = np.array([unseen.score(one) for one in tried])
+    return Judged(way, found, forecast_scores(tried[int(np.argmax(found))], rows, fold))
+
+
+class _Counts:
+    """Pairs as the rows of a lattice see them, those of each phase by themselves."""
+
+    def __init__(self, transition: LatticeTransition, rows: Rows):
+        self.transition, chain = transition, transition.chain
+        times = np.zeros(len(rows.x)) if rows.u is None else rows.u[:, 0]
+        phase = np.rint(times).astype(int) % chain.phases
+        self.parts = []
+        for one, matrix in enumerate(chain.matrices):
+            at = rows.at(np.flatnonzero(phase == one))
+            self.parts.append((Seen(chain.nodes, chain.broad, matrix, at.x, at.x_next), at.weight))
+
+    def learned(self, strength: float | None) -> LatticeTransition:
+        """The transition after counting, shrunk to what it was."""
+        if strength is None:
+            return self.transition
+        matrices = [learn_rows(seen, weight, strength) for seen, weight in self.parts]
+        return LatticeTransition(self.transition.nodes, matrices, self.transition.broad, report=self.transition.report)
+
+    def score(self, transition: LatticeTransition) -> float:
+        """The mean log-density of the pairs under rows with entries in the same places."""
+        found = [
+            np.log(seen.likelihood(matrix.data))
+            for (seen, _), matrix in zip(self.parts, transition.chain.matrices, strict=True)
+        ]
+        weights = np.concatenate([weight for _, weight in self.parts])
+        return float(np.average(np.concatenate(found), weights=weights))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -11,6 +11,7 @@ from scipy.ndimage import binary_fill_holes
 from sosmarkov.lattice.axis import Axis
 from sosmarkov.lattice.nodes import Nodes, covering
 from sosmarkov.learning.lattice.surrogate import Surrogate
+from sosmarkov.learning.lattice.view import Room
 
 # Spacings that are tried, in deviations of the noise, and the variance in squares of a spacing that rows shall keep.
 _SPACINGS = np.geomspace(0.95, 0.1, 24)
@@ -19,31 +20,20 @@ _ROOM = 0.2
 _NARROW = 0.05
 
 
-class Room(NamedTuple):
-    """What is known of a coordinate's ends.
-
-    Attributes:
-        ends: "open", "wrapped", "lower", "upper" or "both".
-        lower: The bound, or the cut of a circle; minus infinity where there is none.
-        upper: The bound, or the cut one turn on.
-    """
-
-    ends: str = "open"
-    lower: float = -np.inf
-    upper: float = np.inf
-
-
-def spacing_for(surrogate: Surrogate, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " d"]:
+def spacing_for(
+    surrogate: Surrogate, x: Float[np.ndarray, "n d"], acting: Sequence[Float[np.ndarray, " e"] | None]
+) -> Float[np.ndarray, " d"]:
     """The widest spacing that leaves rows their noise: what entering and leaving a spline blurs is less.
 
-    The blur is H + F H F^T, H = diag(h^2/4); the least eigenvalue of what is left of Q, in squares of the spacing, is to be
-    0.2 or more at nearly all states.
+    The blur is H + F H F^T, H = diag(h^2/4); the least eigenvalue of what is left of Q, in squares of the spacing, is
+    to be 0.2 or more at nearly all states, under whatever acts.
     """
-    some = x[:: max(1, len(x) // 800)]
-    found = surrogate.steps(some)
-    deviations = np.sqrt(np.quantile(np.einsum("naa->na", found.noise), 0.25, axis=0))
-    noise = found.noise / (deviations[:, None] * deviations)
-    slope = found.slope * deviations / deviations[:, None]
+    some = x[:: max(1, len(x) * len(acting) // 800)]
+    each = [surrogate.steps(some, u) for u in acting]
+    noise, slope = (np.concatenate([getattr(one, name) for one in each]) for name in ("noise", "slope"))
+    deviations = np.sqrt(np.quantile(np.einsum("naa->na", noise), 0.25, axis=0))
+    noise = noise / (deviations[:, None] * deviations)
+    slope = slope * deviations / deviations[:, None]
     blur = 0.25 * (np.eye(x.shape[1]) + slope @ np.swapaxes(slope, 1, 2))
     for c in _SPACINGS:
         least = np.linalg.eigvalsh(noise / c**2 - blur)[:, 0]
@@ -52,7 +42,7 @@ def spacing_for(surrogate: Surrogate, x: Float[np.ndarray, "n d"]) -> Float[np.n
     return _SPACINGS[-1] * deviations
 
 
-def axes_for(low: np.ndarray, high: np.ndarray, spacing: np.ndarray, rooms: list[Room]) -> list[Axis]:
+def axes_for(low: np.ndarray, high: np.ndarray, spacing: np.ndarray, rooms: Sequence[Room]) -> list[Axis]:
     """Axes over a box, widened by what splines reach; a circle is divided evenly, a bound lies half a spacing out."""
     found = []
     for a, b, h, room in zip(low, high, spacing, rooms, strict=True):
@@ -70,9 +60,11 @@ def axes_for(low: np.ndarray, high: np.ndarray, spacing: np.ndarray, rooms: list
     return found
 
 
-def reached(surrogate: Surrogate, x: Float[np.ndarray, "n d"], deviations: float) -> Float[np.ndarray, "m d"]:
+def reached(
+    surrogate: Surrogate, x: Float[np.ndarray, "n d"], u: Float[np.ndarray, " e"] | None, deviations: float
+) -> Float[np.ndarray, "m d"]:
     """Where a step may lead from some states: its mean, and so many deviations along each axis of its noise."""
-    found = surrogate.steps(x)
+    found = surrogate.steps(x, u)
     values, vectors = np.linalg.eigh(found.noise)
     out = deviations * np.sqrt(np.maximum(values, 0.0))[:, None] * vectors
     around = np.moveaxis(out, 2, 0)
@@ -90,18 +82,25 @@ def widened_states(x: Float[np.ndarray, "n d"], share: float) -> Float[np.ndarra
 
 
 def place(
-    surrogate: Surrogate, states: Float[np.ndarray, "n d"], spacing: Float[np.ndarray, " d"], rooms: list[Room]
+    surrogate: Surrogate,
+    states: Float[np.ndarray, "n d"],
+    spacing: Float[np.ndarray, " d"],
+    acting: Sequence[Float[np.ndarray, " e"] | None],
 ) -> Nodes:
     """Nodes at states, somewhat beyond, and where steps from all these lead."""
-    d = states.shape[1]
-    some = states[:: max(1, len(states) // 20_000)]
-    beyond = widened_states(some, (0.4, 0.2, 0.06)[min(d, 3) - 1])
-    outer = np.concatenate([some, beyond[:: max(1, len(beyond) // 20_000)]])
-    points = np.concatenate([states, beyond, reached(surrogate, outer, 3.0)])
+    d, rooms = states.shape[1], surrogate.ground.view.rooms
+    beyond = widened_states(_some(states), (0.4, 0.2, 0.06)[min(d, 3) - 1])
+    outer = np.concatenate([_some(states), _some(beyond)])
+    points = np.concatenate([states, beyond, *(reached(surrogate, outer[:: len(acting)], u, 3.0) for u in acting)])
     for c, room in enumerate(rooms):
-        points[:, c] = np.clip(points[:, c], room.lower, room.upper) if room.ends != "wrapped" else points[:, c]
+        if room.ends != "wrapped":
+            points[:, c] = np.clip(points[:, c], room.lower, room.upper)
     axes = axes_for(points.min(axis=0), points.max(axis=0), spacing, rooms)
     return filled(covering(axes, points, 2 if d < 3 else 1))
+
+
+def _some(x: Float[np.ndarray, "n d"], most: int = 20_000) -> Float[np.ndarray, "m d"]:
+    return x[:: max(1, len(x) // most)]
 
 
 def filled(nodes: Nodes) -> Nodes:

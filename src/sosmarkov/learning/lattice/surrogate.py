@@ -23,6 +23,7 @@ from sosmarkov.learning.lattice.local import (
     small_noise,
 )
 from sosmarkov.learning.lattice.smooth import Smooth, smooth
+from sosmarkov.learning.lattice.view import View
 
 
 class Way(NamedTuple):
@@ -56,18 +57,29 @@ class Rows(NamedTuple):
     """Pairs to learn from.
 
     Attributes:
-        z: States, with inputs behind them where there are any, shape (N, q).
+        x: States, shape (N, d).
         x_next: Shape (N, d).
         weight: Shape (N,).
+        u: What acts, inputs or the time of a period, shape (N, e); None where nothing does.
     """
 
-    z: Float[np.ndarray, "n q"]
+    x: Float[np.ndarray, "n d"]
     x_next: Float[np.ndarray, "n d"]
     weight: Float[np.ndarray, " n"]
+    u: Float[np.ndarray, "n e"] | None = None
 
     def at(self, rows: np.ndarray) -> Rows:
         """Some of them."""
-        return Rows(self.z[rows], self.x_next[rows], self.weight[rows])
+        return Rows(self.x[rows], self.x_next[rows], self.weight[rows], None if self.u is None else self.u[rows])
+
+    def some(self, most: int) -> Rows:
+        """Every so many of them."""
+        return self.at(np.arange(0, len(self.x), max(1, len(self.x) // most)))
+
+    @property
+    def states(self) -> Float[np.ndarray, "m d"]:
+        """All states."""
+        return np.concatenate([self.x, self.x_next])
 
 
 class Ground:
@@ -75,20 +87,18 @@ class Ground:
 
     Args:
         rows: Pairs.
+        view: How regressions see them.
     """
 
-    def __init__(self, rows: Rows):
-        self.rows = rows
-        self.linear: LinearStep = linear_step(*rows)
-        self.left = rows.x_next - self.linear.ahead(rows.z)
-        self.near = Neighbours(rows.z, rows.weight)
+    def __init__(self, rows: Rows, view: View):
+        self.rows, self.view = rows, view
+        self.z = view.regressors(rows.x, rows.u)
+        targets = view.targets(rows.x, rows.x_next)
+        self.linear: LinearStep = linear_step(self.z, targets, rows.weight)
+        self.left = targets - self.linear.ahead(self.z)
+        self.near = Neighbours(self.z, rows.weight)
         self.each = small_noise(self.near, self.left)
         self.pooled = np.mean(self.each, axis=0)
-
-    @property
-    def dim(self) -> int:
-        """Coordinates of a state."""
-        return self.rows.x_next.shape[1]
 
 
 class Surrogate:
@@ -101,57 +111,57 @@ class Surrogate:
 
     def __init__(self, ground: Ground, way: Way):
         self.ground, self.way = ground, way
-        rows, linear = ground.rows, ground.linear
+        z, weight, linear = ground.z, ground.rows.weight, ground.linear
         self.correction: Smooth | None = None
-        self.off, self.free = ground.left, 1.0 + rows.z.shape[1]
+        self.off, free = ground.left, 1.0 + z.shape[1]
         if way.lengths is not None:
             lengths = way.lengths * ground.near.scale
-            self.correction = smooth(rows.z, ground.left, rows.weight, ground.pooled / way.amplitude, lengths)
-            self.off = ground.left - self.correction.values(rows.z)
-            self.free += self.correction.parameters
+            self.correction = smooth(z, ground.left, weight, ground.pooled / way.amplitude, lengths)
+            self.off = ground.left - self.correction.values(z)
+            free += self.correction.parameters
         elif way.neighbours is not None:
-            self.off = ground.left - local_means(ground.near, ground.left, rows.z, way.neighbours, way.ridge)[0]
-            self.free += len(rows.z) / (0.4 * way.neighbours + way.ridge) * (1 + rows.z.shape[1])
-        count = effective_rows(rows.weight)
-        self.off = self.off * np.sqrt(count / max(count - self.free, 0.5 * count))
-        covariance = (self.off * rows.weight[:, None]).T @ self.off / np.sum(rows.weight)
-        self.noise: np.ndarray = covariance if way.lengths or way.neighbours else linear.noise
-
-    def means(self, z: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n d"]:
-        """E[x' | z]."""
-        return self.ground.linear.ahead(z) + self._corrected(z, False)[0]
+            self.off = ground.left - local_means(ground.near, ground.left, z, way.neighbours, way.ridge)[0]
+            # A tricube window counts as some two fifths of its neighbours.
+            free += len(z) / (0.4 * way.neighbours + way.ridge) * (1 + z.shape[1])
+        count = effective_rows(weight)
+        # What was fitted took that much of the noise away, of half of it at most.
+        self.off = self.off * np.sqrt(count / max(count - free, 0.5 * count))
+        covariance = (self.off * weight[:, None]).T @ self.off / np.sum(weight)
+        corrected = way.lengths is not None or way.neighbours is not None
+        self.noise: np.ndarray = covariance if corrected else linear.noise
 
     def noises(self, z: Float[np.ndarray, "n q"]) -> tuple[Float[np.ndarray, "n d d"], Float[np.ndarray, " n"]]:
         """Cov[x' | z], and how near the data are."""
-        far = self.ground.linear.noise
-        if self.way.spread is None:
-            nearness = self.ground.near.nearness(self.ground.near.tree.query(z / self.ground.near.scale)[0])
-            fade = nearness[:, None, None]
-            return fade * self.noise + (1.0 - fade) * far, nearness
-        return local_noise(self.ground.near, self.off, z, self.way.spread, self.noise, far)
+        near, far = self.ground.near, self.ground.linear.noise
+        if self.way.spread is not None:
+            return local_noise(near, self.off, z, self.way.spread, self.noise, far)
+        nearness = near.nearness(near.tree.query(z / near.scale)[0])
+        fade = nearness[:, None, None]
+        return fade * self.noise + (1.0 - fade) * far, nearness
 
     def steps(self, x: Float[np.ndarray, "n d"], u: Float[np.ndarray, " e"] | None = None) -> Steps:
-        """One step from each state, under an input where there are inputs."""
-        z = x if u is None else np.column_stack([x, np.broadcast_to(u, (len(x), len(u)))])
-        values, slopes = self._corrected(z, True)
-        assert slopes is not None
-        d = self.ground.dim
+        """One step from each state, under an input or at a time where there are such."""
+        view, linear = self.ground.view, self.ground.linear
+        z = view.regressors(x, None if u is None else np.broadcast_to(u, (len(x), len(u))))
+        values, slopes = self._corrected(z)
         noise, nearness = self.noises(z)
-        linear = self.ground.linear
-        return Steps(linear.ahead(z) + values, (linear.slope + slopes)[:, :, :d], noise, nearness)
+        mean = view.next(x, linear.ahead(z) + values)
+        return Steps(mean, view.slopes(x, linear.slope + slopes), noise, nearness)
 
     def log_prob(self, rows: Rows) -> Float[np.ndarray, " n"]:
         """log N(x'; mean, noise) of pairs."""
-        return log_normal(rows.x_next - self.means(rows.z), self.noises(rows.z)[0])
+        view = self.ground.view
+        z = view.regressors(rows.x, rows.u)
+        off = view.targets(rows.x, rows.x_next) - self.ground.linear.ahead(z) - self._corrected(z)[0]
+        return log_normal(off, self.noises(z)[0])
 
-    def _corrected(self, z: np.ndarray, slopes: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        """What is added to the linear step."""
-        d = self.ground.dim
+    def _corrected(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is added to the linear step, and its slopes."""
+        way, d = self.way, self.ground.left.shape[1]
         if self.correction is not None:
-            return self.correction.values(z), self.correction.slopes(z) if slopes else None
-        if self.way.neighbours is not None:
-            way = self.way
-            return local_means(self.ground.near, self.ground.left, z, way.neighbours, way.ridge)  # type: ignore[arg-type]
+            return self.correction.values(z), self.correction.slopes(z)
+        if way.neighbours is not None:
+            return local_means(self.ground.near, self.ground.left, z, way.neighbours, way.ridge)
         return np.zeros((len(z), d)), np.zeros((len(z), d, z.shape[1]))
 
 
@@ -179,7 +189,7 @@ def best_way(ground: Ground, held_out: Rows) -> tuple[Way, list[tuple[Way, float
         tried.append((way, found))
         return found
 
-    count = len(ground.rows.z)
+    count = len(ground.z)
     mean = max(means_to_try(count), key=score)
     for way in noises_to_try(mean, count):
         score(way)
