@@ -148,9 +148,9 @@ class Nodes:
         for c, axis in enumerate(self.axes):
             at, value = axis.seen(x[:, c], slopes=c == slope)
             shape = (count, *[3 if c == m else 1 for m in range(dim)])
-            places.append(np.broadcast_to(at.reshape(shape), (count, *[3] * dim)).reshape(count, -1))
+            places.append(np.broadcast_to(at.reshape(shape), (count, *[3] * dim)).reshape(count, 3**dim))
             values = values * value.reshape(shape)
-        return places, values.reshape(count, -1)
+        return places, values.reshape(count, 3**dim)
 
     def _flat(self, places: Sequence[np.ndarray]) -> np.ndarray:
         return np.ravel_multi_index(list(places), self.shape)

@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 
 from sosmarkov.lattice.nodes import Nodes
 
-# Entries below this share of a row's largest are cut; how far rows reach, in their own deviations.
-_CUT, _REACH = 1e-7, 5.5
+# Entries below this share of a row's largest are cut, where no other is asked for.
+CUT = 1e-7
 # Variances, in squares of a spacing: the least a row gets, and what a normal on whole numbers surely has.
 _LEAST, _SURE = 0.08, 0.3
 _PASSES, _MATCHED = 80, 1e-12
@@ -51,8 +51,12 @@ def compile_rows(
     mean: Float[np.ndarray, "n d"],
     slope: Float[np.ndarray, "n d d"],
     noise: Float[np.ndarray, "n d d"],
+    cut: float = CUT,
 ) -> Rows:
-    """The rows of a step with these means, slopes and covariances at the nodes, in the coordinates of the nodes."""
+    """The rows of a step with these means, slopes and covariances at the nodes, in the coordinates of the nodes.
+
+    Entries below `cut` of a row's largest are left out before its mean and covariance are matched.
+    """
     wanted = inner_covariance(nodes, slope, noise)
     values, vectors = np.linalg.eigh(wanted)
     narrow = values[:, 0] < _LEAST
@@ -61,12 +65,13 @@ def compile_rows(
     origin = np.array([axis.origin for axis in nodes.axes])
     u = (mean - origin) / nodes.spacing
     nearest = np.rint(u).astype(np.int64)
-    reach = np.ceil(_REACH * np.sqrt(np.einsum("naa->na", wide)) + 0.5).astype(np.int64)
+    far = np.sqrt(-2.0 * np.log(cut))
+    reach = np.ceil(far * np.sqrt(np.einsum("naa->na", wide)) + 0.5).astype(np.int64)
     order = np.lexsort(reach.T)
     parts, missed = [], np.zeros(len(nodes), dtype=bool)
     for chosen in _blocks(order, reach):
-        window = _window(reach[chosen].max(axis=0), wide[chosen])
-        q, matched = discrete_normals(window, (u - nearest)[chosen], wide[chosen])
+        window = _window(reach[chosen].max(axis=0), wide[chosen], far)
+        q, matched = discrete_normals(window, (u - nearest)[chosen], wide[chosen], cut)
         missed[chosen] = ~matched
         parts.append(_entries(nodes, chosen, nearest[chosen], window, q))
     rows, columns, shares = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -94,22 +99,23 @@ def _blocks(order: Int[np.ndarray, " n"], reach: Int[np.ndarray, "n d"]) -> list
     return found
 
 
-def _window(reach: Int[np.ndarray, " d"], covariances: Float[np.ndarray, "b d d"]) -> Int[np.ndarray, "k d"]:
+def _window(
+    reach: Int[np.ndarray, " d"], covariances: Float[np.ndarray, "b d d"], far: float
+) -> Int[np.ndarray, "k d"]:
     """Steps from the nearest node that any of the rows can reach."""
     steps = np.array(list(product(*[range(-r, r + 1) for r in reach])), dtype=np.int64).reshape(-1, len(reach))
-    # A covariance that is at least each of them: their sum would do; the trace of each bounds it more tightly.
-    values, vectors = np.linalg.eigh(np.mean(covariances, axis=0))
-    along = np.einsum("ab,nac,cd->nbd", vectors, covariances, vectors)
-    most = np.maximum(np.max(np.einsum("nbb->nb", along), axis=0) * 1.0, values)
-    off = np.max(np.abs(along).sum(axis=2) / np.sqrt(np.einsum("nbb->nb", along)), axis=0) ** 2
-    far = (np.maximum(np.abs(steps @ vectors) - 0.5 * np.sqrt(len(reach)), 0.0) ** 2 / np.maximum(most, off)).sum(
-        axis=1
-    )
-    return steps[far <= _REACH**2]
+    # In the axes of their mean each covariance lies below a diagonal one: its rows' sums of sizes.
+    _, vectors = np.linalg.eigh(np.mean(covariances, axis=0))
+    most = np.max(np.sum(np.abs(vectors.T @ covariances @ vectors), axis=2), axis=0)
+    away = np.maximum(np.abs(steps @ vectors) - 0.5 * np.sqrt(len(reach)), 0.0)
+    return steps[np.sum(away**2 / most, axis=1) <= far**2]
 
 
 def discrete_normals(
-    window: Int[np.ndarray, "k d"], mean: Float[np.ndarray, "b d"], covariance: Float[np.ndarray, "b d d"]
+    window: Int[np.ndarray, "k d"],
+    mean: Float[np.ndarray, "b d"],
+    covariance: Float[np.ndarray, "b d d"],
+    cut: float = CUT,
 ) -> tuple[Float[np.ndarray, "b k"], np.ndarray]:
     """Distributions on the steps of a window with these means and covariances, and whether both were matched.
 
@@ -127,7 +133,7 @@ def discrete_normals(
     for one in range(_PASSES):
         weights = _normal(steps, table, centre[active], shape[active])
         if one == 0:
-            kept = weights > _CUT * weights.max(axis=1, keepdims=True)
+            kept = weights > cut * weights.max(axis=1, keepdims=True)
         weights = weights * kept[active]
         weights /= weights.sum(axis=1, keepdims=True)
         q[active] = weights

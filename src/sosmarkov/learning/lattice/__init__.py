@@ -1,0 +1,1 @@
+"""How the lattice form learns: local regressions, rows compiled from them, counts."""

@@ -1,0 +1,79 @@
+"""Rows from counts: penalised expectation-maximisation, whose objective is concave in the rows.
+
+sum_n v_n log p(x'_n | x_n) + alpha sum_i sum_j A0_ij log A_ij, with p(x' | x) = sum_i w_i(x) sum_j A_ij E_j(x'): each pass
+adds the expected counts of what data do to alpha times the rows they are shrunk towards. Counts add up over data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float, Int
+
+from sosmarkov.lattice.broad import Broad
+from sosmarkov.lattice.nodes import Nodes
+
+
+class Seen:
+    """Pairs as a chain sees them: which entries of its rows each could have taken, and how likely that makes it.
+
+    Args:
+        nodes: Of the chain.
+        broad: Its broad part.
+        rows: Whose entries there may be; the others stay zero.
+        x: States, shape (N, d).
+        x_next: Their successors.
+    """
+
+    def __init__(self, nodes: Nodes, broad: Broad, rows: sp.csr_array, x: np.ndarray, x_next: np.ndarray):
+        self.rows = rows
+        i, gates = nodes.gates(x)
+        j, densities = nodes.densities(x_next)
+        self.entries, values = _places(rows, i, j)
+        self.values = (values * gates[:, :, None] * densities[:, None, :]).reshape(len(x), -1).T.copy()
+        self.entries = self.entries.reshape(len(x), -1).T.copy()
+        # The last entry of each row is the broad part's, where there is one.
+        last, there = _places(rows, i, np.full((len(x), 1), rows.shape[1] - 1))
+        self.last, self.last_values = last[..., 0].T.copy(), (there[..., 0] * gates).T.copy()
+        self.last_values *= np.exp(broad.log_prob(x_next))
+
+    def likelihood(self, data: Float[np.ndarray, " e"]) -> Float[np.ndarray, " n"]:
+        """p(x' | x) of each pair, of rows with these entries."""
+        found = np.zeros(self.values.shape[1])
+        for entries, values in self._columns():
+            found += values * data[entries]
+        return found
+
+    def counts(self, data: Float[np.ndarray, " e"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " e"]:
+        """How often each entry was taken, expected; pairs that the rows make impossible say nothing."""
+        p = self.likelihood(data)
+        share = np.divide(weight, p, out=np.zeros_like(p), where=p > 0)
+        found = np.zeros(len(data))
+        for entries, values in self._columns():
+            found += np.bincount(entries, share * values, len(data))
+        return found * data
+
+    def _columns(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [*zip(self.entries, self.values, strict=True), *zip(self.last, self.last_values, strict=True)]
+
+
+def _places(
+    rows: sp.csr_array, i: Int[np.ndarray, "n a"], j: Int[np.ndarray, "n b"]
+) -> tuple[Int[np.ndarray, "n a b"], Float[np.ndarray, "n a b"]]:
+    """Where the entries (i, j) stand among those of the rows, and one where they are there, else zero."""
+    width = rows.shape[1]
+    keys = np.repeat(np.arange(rows.shape[0], dtype=np.int64), np.diff(rows.indptr)) * width + rows.indices
+    asked = i[:, :, None].astype(np.int64) * width + j[:, None, :]
+    found = np.minimum(np.searchsorted(keys, asked.reshape(-1)), len(keys) - 1).reshape(asked.shape)
+    return found.astype(np.int32), (keys[found] == asked).astype(float)
+
+
+def learn_rows(seen: Seen, weight: Float[np.ndarray, " n"], strength: float, passes: int = 8) -> sp.csr_array:
+    """The rows after some passes, from those they are shrunk towards, with `strength` alpha in counts a row."""
+    rows = seen.rows
+    prior, row = rows.data, np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    data = prior.copy()
+    for _ in range(passes):
+        data = seen.counts(data, weight) + strength * prior
+        data /= np.bincount(row, data, rows.shape[0])[row]
+    return sp.csr_array((data, rows.indices, rows.indptr), rows.shape)

@@ -1,0 +1,130 @@
+"""A lattice from data: the way to say one step, the nodes, the rows, and how far counts may change them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float
+
+from sosmarkov.lattice.broad import Broad
+from sosmarkov.lattice.rows import compile_rows
+from sosmarkov.lattice.transition import LatticeTransition
+from sosmarkov.learning.held_out import Fold, forecast_scores
+from sosmarkov.learning.lattice.em import Seen, learn_rows
+from sosmarkov.learning.lattice.place import place, spacing_for
+from sosmarkov.learning.lattice.surrogate import Ground, Rows, Surrogate, Way, best_way
+from sosmarkov.learning.lattice.view import View
+
+# Pairs that the choice among ways looks at, and those it is judged by.
+_LOOK, _HELD_OUT = 5000, 3000
+# What counts may weigh against: rows of data behind each row of the chain; None leaves the rows as compiled.
+STRENGTHS = (None, 160.0, 40.0, 10.0, 3.0)
+# Entries of rows below this share of the largest are cut: what lies out there is the broad part's and the counts'.
+_CUT = 1e-5
+# Share of the broad part in every row, and its width in deviations of the states.
+_BROAD, _WIDE = 1e-3, 3.0
+
+
+class Recipe(NamedTuple):
+    """What is chosen by held-out steps.
+
+    Attributes:
+        way: How one step is said.
+        strength: What counts weigh against; None where there are none.
+    """
+
+    way: Way
+    strength: float | None = None
+
+    def __str__(self) -> str:
+        """A few words."""
+        counts = "no counts" if self.strength is None else f"counts against {self.strength:g}"
+        return f"{self.way}; {counts}"
+
+
+class Judged(NamedTuple):
+    """What one fold says.
+
+    Attributes:
+        way: The best way to say one step.
+        strengths: Mean log-density of held-out steps for each of `STRENGTHS`.
+        scores: Log-densities of held-out forecasts of the best of these, shape (origins, numbers of steps).
+    """
+
+    way: Way
+    strengths: Float[np.ndarray, " s"]
+    scores: Float[np.ndarray, "o k"]
+
+
+def choose(rows: Rows, folds: Sequence[Fold], view: View) -> tuple[Recipe, Float[np.ndarray, "o k"]]:
+    """The recipe with the best held-out steps, and the scores of its forecasts, all folds' below each other."""
+    found = [_judged(rows, fold, view) for fold in folds]
+    best = int(np.argmax(np.mean([one.strengths for one in found], axis=0)))
+    names = [one.way for one in found]
+    way = max(dict.fromkeys(names), key=names.count)
+    return Recipe(way, STRENGTHS[best]), np.concatenate([one.scores for one in found])
+
+
+def learned(rows: Rows, recipe: Recipe, view: View) -> LatticeTransition:
+    """The lattice of a recipe from all rows."""
+    transition = compiled(Surrogate(Ground(rows, view), recipe.way), rows.states)
+    return transition if recipe.strength is None else _Counts(transition, rows).learned(recipe.strength)
+
+
+def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"]) -> LatticeTransition:
+    """The lattice of a surrogate, without counts: one matrix for each time of a period."""
+    period = surrogate.ground.view.period
+    acting = [None] if period is None else [np.array([float(phase)]) for phase in range(period)]
+    nodes = place(surrogate, states, spacing_for(surrogate, surrogate.ground.rows.x, acting), acting)
+    broad = Broad(nodes.axes, np.mean(states, axis=0), _WIDE * np.std(states, axis=0))
+    last = (np.full(len(nodes), _BROAD), (np.arange(len(nodes)), np.full(len(nodes), len(nodes))))
+    matrices, narrow, left = [], 0.0, 0.0
+    for u in acting:
+        step = surrogate.steps(nodes.points, u)
+        found = compile_rows(nodes, step.mean, step.slope, step.noise, _CUT)
+        matrices.append(sp.csr_array((1.0 - _BROAD) * found.matrix + sp.coo_array(last, found.matrix.shape)))
+        narrow, left = max(narrow, found.narrow), max(left, found.left)
+    return LatticeTransition(nodes, matrices, broad, report={"narrow": narrow, "left": left})
+
+
+def _judged(rows: Rows, fold: Fold, view: View) -> Judged:
+    """The choices of one fold, and how good its forecasts are."""
+    training, held_out = rows.at(fold.training), rows.at(fold.held_out).some(_HELD_OUT)
+    way, _ = best_way(Ground(training.some(_LOOK), view), held_out)
+    transition = compiled(Surrogate(Ground(training, view), way), training.states)
+    seen, unseen = _Counts(transition, training), _Counts(transition, held_out)
+    tried = [seen.learned(strength) for strength in STRENGTHS]
+    found = np.array([unseen.score(one) for one in tried])
+    return Judged(way, found, forecast_scores(tried[int(np.argmax(found))], rows, fold))
+
+
+class _Counts:
+    """Pairs as the rows of a lattice see them, those of each phase by themselves."""
+
+    def __init__(self, transition: LatticeTransition, rows: Rows):
+        self.transition, chain = transition, transition.chain
+        times = np.zeros(len(rows.x)) if rows.u is None else rows.u[:, 0]
+        phase = np.rint(times).astype(int) % chain.phases
+        self.parts = []
+        for one, matrix in enumerate(chain.matrices):
+            at = rows.at(np.flatnonzero(phase == one))
+            self.parts.append((Seen(chain.nodes, chain.broad, matrix, at.x, at.x_next), at.weight))
+
+    def learned(self, strength: float | None) -> LatticeTransition:
+        """The transition after counting, shrunk to what it was."""
+        if strength is None:
+            return self.transition
+        matrices = [learn_rows(seen, weight, strength) for seen, weight in self.parts]
+        return LatticeTransition(self.transition.nodes, matrices, self.transition.broad, report=self.transition.report)
+
+    def score(self, transition: LatticeTransition) -> float:
+        """The mean log-density of the pairs under rows with entries in the same places."""
+        found = [
+            np.log(seen.likelihood(matrix.data))
+            for (seen, _), matrix in zip(self.parts, transition.chain.matrices, strict=True)
+        ]
+        weights = np.concatenate([weight for _, weight in self.parts])
+        return float(np.average(np.concatenate(found), weights=weights))
