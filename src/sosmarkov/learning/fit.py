@@ -16,6 +16,7 @@ from sosmarkov.learning.checkpoint import Checkpoint, fingerprint
 from sosmarkov.learning.choose import choose, refuse_streamed, refuse_without
 from sosmarkov.learning.factor.barrier import Barrier
 from sosmarkov.learning.factor.plain import Plain
+from sosmarkov.learning.forms import FORMS, LATTICE_DIM, factor_options, learn_form
 from sosmarkov.learning.options import Model, Options, Training, names, takes
 from sosmarkov.learning.phases import plan_of, run
 from sosmarkov.learning.sensing import Make, sense, sense_alone
@@ -63,6 +64,12 @@ def fit(given: Options) -> MarkovProcess | Ensemble:  # noqa: D417 - the fields 
         transitions: Instead, pairs (x, x_next), each (N, d); `initial` then gives initial states.
         initial: Initial states (N0, d), with `transitions`.
         weights: One weight >= 0 per trajectory, or per pair.
+        form: "lattice" (splines on nodes, sharp steps; up to three coordinates), "gaussian" (one linear step), "factor"
+            (sums of squares, any dimension; what the options below belong to). None: "factor" where one of its options
+            is given; else the form whose held-out forecasts are best of those that suit. `history` has the table.
+        circular: Coordinates that are angles and wrap round, by name or index; a mapping gives each its whole turn.
+            Needs the lattice form, as `bounds` does.
+        bounds: From coordinates to (lower, upper), None where there is none: {"level": (0, None)}.
         basis: "gaussian" (axis-aligned), "gaussian-full", "beta", "exponential", "monomial" or "fourier"; or a basis,
             in which phi, psi and psi_0 begin as they are, without a background function; chosen from the dimension
             where None.
@@ -113,6 +120,8 @@ def fit(given: Options) -> MarkovProcess | Ensemble:  # noqa: D417 - the fields 
         The process, or the ensemble; `history` says what was chosen and what training did.
     """
     given, data, make = _prepared(given)
+    if make is None:
+        return learn_form(given, data)
     columns = checks.columns(data.columns, data.dim)
     settings = choose(given, data)
     require_enough(data, 2 * settings.size)
@@ -125,8 +134,8 @@ def fit(given: Options) -> MarkovProcess | Ensemble:  # noqa: D417 - the fields 
     return found[0] if len(found) == 1 else Ensemble(found, history=found[0].history)
 
 
-def _prepared(given: Options) -> tuple[Options, Dataset, Make]:
-    """The options, the data, and what makes the task of learning from them."""
+def _prepared(given: Options) -> tuple[Options, Dataset, Make | None]:
+    """The options, the data, and what makes the task of learning from them; None where nothing is trained."""
     present = {name: getattr(given, name) is not None for name in ("transitions", "observations", "inputs")}
     refuse_without(given, present | {"a data frame": is_frame(given.trajectories)})
     if given.trajectories is None and given.transitions is None and given.observations is not None:
@@ -137,4 +146,22 @@ def _prepared(given: Options) -> tuple[Options, Dataset, Make]:
     data = gather(source, **given.picked("transitions", "initial", "weights", "inputs", "period", "observations"))
     if given.observations is not None:
         return sense(given, data)
+    if _counts(given, data, source.stream is not None):
+        return given, data, None
     return given, data, partial(Barrier if given.objective == "barrier" else Plain, data, source.stream)
+
+
+def _counts(given: Options, data: Dataset, streamed: bool) -> bool:
+    """Whether the process is learned by least squares and counts, and not by training a factor form."""
+    asked = factor_options(given)
+    if given.form is not None:
+        checks.one_of(given.form, FORMS, "form")
+        if given.form != "factor" and asked:
+            raise ValueError(
+                f"Expected form 'factor' with {asked[0]}, which belongs to it, got {given.form!r}. Leave one of them out."
+            )
+        return given.form != "factor"
+    if given.circular is not None or given.bounds is not None:
+        return True
+    whole = data.pairs.u is None or given.period is not None
+    return not asked and not streamed and whole and data.dim <= LATTICE_DIM

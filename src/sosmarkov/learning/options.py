@@ -12,7 +12,7 @@ import functools
 import inspect
 import os
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -114,6 +114,10 @@ class Capacity(_Checked):
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Model(Capacity):
     """What is learned."""
+
+    form: str | None = field(default=None, metadata=about("Form of the process: lattice, gaussian or factor"))
+    circular: Sequence[Any] | None = field(default=None, metadata=about("Coordinates that are angles"))
+    bounds: Mapping[Any, Any] | None = field(default=None, metadata=about("Ends of coordinates that have some"))
 
     basis: str | Basis | None = field(default=None, metadata=about("Family of the functions, or a basis"))
     coupling: str = field(default="kraus", metadata=about("How functions of x and x' go together"))

@@ -1,0 +1,159 @@
+"""Which form of process suits the data: each that may is tried on blocks of time held out, the best learns from all."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sosmarkov.core import checks
+from sosmarkov.data.dataset import EXTREME, Dataset, robust_standardize
+from sosmarkov.data.enough import require_enough
+from sosmarkov.data.history import History, PhaseHistory
+from sosmarkov.learning.gaussian import learn_gaussian
+from sosmarkov.learning.held_out import AHEAD, Fold, folds, forecast_scores, mean_score
+from sosmarkov.learning.lattice.fit import learn_lattice, rows_of
+from sosmarkov.learning.lattice.learn import choose
+from sosmarkov.learning.lattice.view import View
+from sosmarkov.learning.options import Descent, Model, Options, Run, Training, names
+from sosmarkov.learning.rooms import looks_like, rooms_of
+from sosmarkov.process.process import MarkovProcess
+
+FORMS = ("factor", "gaussian", "lattice")
+# Coordinates up to which a lattice is learned, and pairs below which it has too little to go by.
+LATTICE_DIM, LATTICE_PAIRS = 3, 40
+# Options of every form; the others belong to the factor form.
+_SHARED = {"form", "circular", "bounds", "period", "seed"}
+
+
+class LatticeWarning(UserWarning):
+    """A lattice is coarser than the noise asks for; the text says by how much and what would do."""
+
+
+def factor_options(given: Options) -> list[str]:
+    """Options that were given and say how a factor form is learned."""
+    belong = [name for name in names(Model, Training, Run) if name not in _SHARED | {"progress"}]
+    defaults = {each.name: each.default for each in dataclasses.fields(given)}
+    return [name for name in belong if not _same(getattr(given, name), defaults[name])]
+
+
+def _same(value: Any, default: Any) -> bool:
+    return value is default or (isinstance(value, (str, int, float)) and value == default)
+
+
+@dataclass
+class _Trial:
+    """One form on the way to a process.
+
+    Attributes:
+        form: Its name.
+        learn: The process from all of the data.
+        told: What was chosen for it, in words.
+        score: Mean log-density of its held-out forecasts.
+        seconds: How long that took.
+    """
+
+    form: str
+    learn: Callable[[Dataset], MarkovProcess]
+    told: str
+    score: float
+    seconds: float
+
+
+def learn_form(given: Options, data: Dataset) -> MarkovProcess:
+    """A process of the lattice or the gaussian form, or of the better of them, by held-out forecasts."""
+    began = time.perf_counter()
+    columns = checks.columns(data.columns, data.dim)
+    rooms = rooms_of(given.circular, given.bounds, data.states, columns)
+    view = View(rooms, given.period)
+    usual, lost = data.within(robust_standardize(data.states), EXTREME)
+    require_enough(usual, 2 * (1 + data.dim))
+    parts = folds(usual.pairs, given.seed)
+    trials = [make(given, usual, view, parts) for make in _suited(given, usual, view)]
+    best = max(trials, key=lambda one: one.score)
+    process = best.learn(usual)
+    report = getattr(process.transition, "report", {})
+    if report.get("narrow", 0.0) > 0.02:
+        warnings.warn(
+            f"{report['narrow']:.0%} of the lattice's rows are wider than the noise: its nodes are too far apart for"
+            " it. More data where the noise is small, or fewer coordinates, would let them be closer.",
+            LatticeWarning,
+            stacklevel=4,
+        )
+    notes = looks_like(usual.pairs.x, usual.pairs.x_next, columns, rooms)
+    chosen: dict[str, Any] = {"form": best.form, best.form: best.told, "set_aside": lost, "seed": given.seed}
+    chosen["tried"] = [{"form": one.form, "score": one.score, "seconds": one.seconds} for one in trials]
+    chosen |= {"notes": notes} if notes else {}
+    history = _history(chosen, best, time.perf_counter() - began)
+    return MarkovProcess(process.transition, process.initial, history=history, columns=columns)
+
+
+def _suited(given: Options, data: Dataset, view: View) -> list[Callable[..., _Trial]]:
+    """What to try, or a ValueError where the form that was asked for does not suit."""
+    open_ended = all(room.ends == "open" for room in view.rooms)
+    lattice_why = _no_lattice(data, given)
+    if given.form == "lattice":
+        if lattice_why is not None:
+            raise ValueError(f"Expected {lattice_why[0]} for form 'lattice', got {lattice_why[1]}.")
+        return [_lattice]
+    if given.form == "gaussian" or lattice_why is not None:
+        if not open_ended:
+            raise ValueError(
+                "Expected circular and bounds with the lattice form, which wraps and reflects, got them with form"
+                " 'gaussian', or with data that a lattice cannot take. Leave them out."
+            )
+        return [_gaussian]
+    return [_gaussian, _lattice] if open_ended else [_lattice]
+
+
+def _no_lattice(data: Dataset, given: Options) -> tuple[str, str] | None:
+    """What a lattice would need, and what there is; None where it suits."""
+    if data.dim > LATTICE_DIM:
+        return f"at most {LATTICE_DIM} coordinates", f"{data.dim}. Use form 'factor' or 'gaussian'"
+    if len(data.pairs.x) < LATTICE_PAIRS:
+        return f"at least {LATTICE_PAIRS} pairs", f"{len(data.pairs.x)}. Use form 'gaussian'"
+    if data.pairs.u is not None and given.period is None:
+        return "no inputs, or times of a period", "inputs. Use form 'factor' or 'gaussian'"
+    return None
+
+
+def _gaussian(given: Options, data: Dataset, view: View, parts: list[Fold]) -> _Trial:
+    """One linear step."""
+    del view
+    began, scores = time.perf_counter(), []
+    for fold in parts:
+        training = dataclasses.replace(data, pairs=_rows(data.pairs, fold.training))
+        process = learn_gaussian(training, period=given.period, seed=given.seed)
+        scores.append(forecast_scores(process.transition, data.pairs, fold))
+    return _Trial(
+        "gaussian",
+        lambda whole: learn_gaussian(whole, period=given.period, seed=given.seed),
+        "one linear step",
+        mean_score(np.concatenate(scores)),
+        time.perf_counter() - began,
+    )
+
+
+def _lattice(given: Options, data: Dataset, view: View, parts: list[Fold]) -> _Trial:
+    """A lattice by the best recipe."""
+    del given
+    began = time.perf_counter()
+    recipe, scores = choose(rows_of(data), parts, view)
+    seconds = time.perf_counter() - began
+    return _Trial("lattice", lambda whole: learn_lattice(whole, recipe, view), str(recipe), mean_score(scores), seconds)
+
+
+def _rows(pairs: Any, rows: np.ndarray) -> Any:
+    return pairs._replace(**{n: None if a is None else a[rows] for n, a in pairs._asdict().items()})
+
+
+def _history(chosen: dict[str, Any], best: _Trial, seconds: float) -> History:
+    """One phase, of a training that takes no steps: what is held out are forecasts."""
+    whole, loss = np.zeros(1, dtype=int), np.array([[-best.score]])
+    phase = PhaseHistory(best.form, whole, np.full((1, 1), np.nan), loss, whole, seconds, "steps", ("cpu (NumPy)",))
+    return History((phase,), chosen, {"forecasts": best.score, "ahead": float(max(AHEAD))})
