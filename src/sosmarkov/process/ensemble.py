@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import equinox as eqx
 import jax.numpy as jnp

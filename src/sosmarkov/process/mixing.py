@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +50,7 @@ def predictions(found: Sequence[ChapmanKolmogorov], weights: Any) -> ChapmanKolm
 def filtered(found: Sequence[FilterResult], weights: Any) -> FilterResult:
     """The mixture of filters: p(m | o_0, ..., o_k) is proportional to p(m) p(o_0, ..., o_k | m)."""
     log_evidences = jnp.stack([one.log_evidences for one in found], axis=-1)
-    after = jnp.log(weights) + jnp.cumsum(log_evidences, axis=-2)
+    after = jnp.log(weights)[None] + jnp.cumsum(log_evidences, axis=-2)
     before = after - log_evidences
     mixed = jax.nn.logsumexp(after, axis=-1) - jax.nn.logsumexp(before, axis=-1)
     predicted, beliefs = zip(*((one.predicted, one.beliefs) for one in found), strict=True)
@@ -64,7 +64,7 @@ def filtered(found: Sequence[FilterResult], weights: Any) -> FilterResult:
 def smoothed(found: Sequence[SmoothResult], weights: Any) -> SmoothResult:
     """The mixture of smoothers: members are weighed by the evidence of all readings."""
     behind = filtered([one.filtered for one in found], weights)
-    last: Array = behind.beliefs.weights[-1]  # type: ignore[attr-defined]
+    last = cast(MixedBeliefs, behind.beliefs).weights[-1]
     return SmoothResult(behind, path([one.beliefs for one in found], last))
 
 

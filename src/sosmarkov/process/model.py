@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import numpy as np
@@ -87,7 +87,7 @@ class Model(eqx.Module):
     def with_columns(self, columns: Sequence[str]) -> Model:
         """The same with other names for its coordinates."""
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to one file, which `sosmarkov.load` reads."""
         save(self, path)
 
@@ -163,7 +163,7 @@ class Model(eqx.Module):
         """
         found, (chosen,) = trajectories_.gather(trajectories, self.dim), self._places(coordinate)
         steps, ranges = checks.count(steps, "steps", 1), checks.count(ranges, "ranges", 2)
-        ask = lambda one, _: trajectories_.ck_test(one.transition.steady, found, steps, chosen, ranges)  # noqa: E731
+        ask: Ask = lambda one, _: trajectories_.ck_test(one.transition.steady, found, steps, chosen, ranges)  # noqa: E731
         return self._answer(self, mixing.predictions, ask)
 
     # --- readings ---------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Model(eqx.Module):
             initial: Another start than the process's own.
             inputs: As for `propagate`: of the T - 1 steps between T readings.
         """
-        ask = lambda one, start: filter_observations(*_to_read(one, start, observations, sensor, inputs))  # noqa: E731
+        ask: Ask = lambda one, start: filter_observations(*_to_read(one, start, observations, sensor, inputs))  # noqa: E731
         return self._answer(self, mixing.filtered, ask, initial)
 
     def smooth(
@@ -192,12 +192,12 @@ class Model(eqx.Module):
 
         Arguments as for `filter`.
         """
-        ask = lambda one, start: smooth_observations(*_to_read(one, start, observations, sensor, inputs))  # noqa: E731
+        ask: Ask = lambda one, start: smooth_observations(*_to_read(one, start, observations, sensor, inputs))  # noqa: E731
         return self._answer(self, mixing.smoothed, ask, initial)
 
     def predict(self, belief: Start, *, u: ArrayLike | None = None) -> Belief:
         """The belief one step later, under the input u: `propagate` for a single step, at constant cost."""
-        ask = lambda one, start: one.transition.later(start, one_input(one.transition, u))  # noqa: E731
+        ask: Ask = lambda one, start: one.transition.later(start, one_input(one.transition, u))  # noqa: E731
         return self._answer(self, EnsembleBelief, ask, belief)
 
     def update(self, belief: Start, observation: ArrayLike, *, sensor: Sensor | None = None) -> Updated:
@@ -256,7 +256,7 @@ class Model(eqx.Module):
         """
         if not 0 < tolerance < 1:
             raise ValueError(f"Expected a tolerance between 0 and 1, got {tolerance}.")
-        ask = lambda one, start: stationary.mixing_time(one.transition.steady, start, float(tolerance))  # noqa: E731
+        ask: Ask = lambda one, start: stationary.mixing_time(one.transition.steady, start, float(tolerance))  # noqa: E731
         return self._answer(self, mixing.slowest, ask, initial)
 
     def autocorrelation(self, coordinate: Coordinate, steps: int) -> Float[Any, " k"]:
@@ -323,7 +323,7 @@ class Model(eqx.Module):
         def ask(one: Any, start: Belief) -> Any:
             target, shunned = _box(one, lower, upper), None
             if avoid is not None:
-                box = _box(one, avoid) if isinstance(avoid, Mapping) else _box(one, *avoid)
+                box = _box(one, cast(Ends, avoid)) if isinstance(avoid, Mapping) else _box(one, *avoid)
                 shunned = box, target.shared(box)
             given = one.transition.steps_of(inputs, steps)
             return safety.reach(one.transition, start, target, shunned, steps, given)

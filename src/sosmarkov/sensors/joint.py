@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, NamedTuple, TypeGuard
 
 import equinox as eqx
@@ -237,11 +238,11 @@ class JointReader(Reader):
             seen = sensor.emitted(observation)
             kernel = sensor.kernel(transition, seen)
             if message.y is None:
-                C = kernel.push(message.P)
+                pushed = kernel.push(message.P)
             else:
-                C = kernel.known(transition.psi, transition.phi.evaluate(message.y))
-            mass = M @ C
-            C = C / mass
+                pushed = kernel.known(transition.psi, transition.phi.evaluate(message.y))
+            mass = M @ pushed
+            C = pushed / mass
             return transition.message(C), Passed(transition.push(message), C, mass, seen.log_scale)
 
         return step
