@@ -82,7 +82,9 @@ class PhaseHistory:
     def __str__(self) -> str:
         """One line."""
         best = self.best
-        if len(best) == 1:
+        if self.done == 0:
+            found = f"held-out loss {best[0]:.4f}, in one go"
+        elif len(best) == 1:
             found = f"held-out loss {best[0]:.4f} at step {self.best_step[0]} of {self.done}"
         else:
             found = f"held-out loss {best.mean():.4f} (std {best.std():.4f} over {len(best)}), {self.done} steps"
@@ -100,6 +102,7 @@ _WORDS = {
     "evidence_before": "readings given those before, before the last phase",
     "evidence": "readings given those before",
     "joint": "joint",
+    "forecasts": "forecasts from known states, mean over 1, 2, 4 and 8 steps",
 }
 
 
@@ -115,6 +118,7 @@ class Scores(Mapping[str, float]):
         filtered: Mean log p(x_k, o_k | o_0, ..., o_(k-1)), of a process with a sensor.
         evidence: Mean log p(o_k | o_0, ..., o_(k-1)), where no states were given.
         joint: Mean log-likelihood of the rows of a network.
+        forecasts: Mean log-density of states 1, 2, 4 and 8 steps after known ones.
         transitions_before: As `transitions`, before the phase that trains beliefs.
         beliefs_before: As `beliefs`, likewise.
         filtered_before: As `filtered`, before the last phase.
@@ -127,6 +131,7 @@ class Scores(Mapping[str, float]):
     filtered: float | None = None
     evidence: float | None = None
     joint: float | None = None
+    forecasts: float | None = None
     transitions_before: float | None = None
     beliefs_before: float | None = None
     filtered_before: float | None = None
@@ -143,7 +148,7 @@ class Scores(Mapping[str, float]):
     @property
     def final(self) -> float:
         """The one to compare fits by: that of what was trained last."""
-        found = [self.beliefs, self.filtered, self.evidence, self.transitions, self.joint]
+        found = [self.beliefs, self.filtered, self.evidence, self.transitions, self.joint, self.forecasts]
         return next((score for score in found if score is not None), float("nan"))
 
     def __getitem__(self, words: str) -> float:
@@ -215,10 +220,21 @@ class History:
 
     def __str__(self) -> str:
         """A few lines for a person."""
-        lines = [f"{name} = {value}" for name, value in self.chosen.items()]
+        lines = [f"{name} = {value}" for name, value in self.chosen.items() if name not in ("tried", "notes")]
+        lines += _table(self.chosen.get("tried", [])) + list(self.chosen.get("notes", []))
         lines += [str(phase) for phase in self.phases]
         lines += [f"held-out log-likelihood, {name}: {value:.4f}" for name, value in self.scores.items()]
         return "\n".join([*lines, f"{self.seconds:.1f} s on {self.device}"])
+
+
+def _table(tried: list[dict[str, Any]]) -> list[str]:
+    """What was tried, the best first."""
+    rows = [f"  {one['form']:<10} {one['score']:>12.4f} {one['seconds']:>8.1f}" for one in sorted(tried, key=_rank)]
+    return [f"  {'tried':<10} {'held-out':>12} {'seconds':>8}", *rows] if rows else []
+
+
+def _rank(one: dict[str, Any]) -> float:
+    return -one["score"]
 
 
 def _device() -> str:

@@ -16,11 +16,11 @@ from sosmarkov.data.dataset import EXTREME, Dataset, robust_standardize
 from sosmarkov.data.enough import require_enough
 from sosmarkov.data.history import History, PhaseHistory
 from sosmarkov.learning.gaussian import learn_gaussian
-from sosmarkov.learning.held_out import AHEAD, Fold, folds, forecast_scores, mean_score
+from sosmarkov.learning.held_out import Fold, folds, forecast_scores, mean_score
 from sosmarkov.learning.lattice.fit import learn_lattice, rows_of
 from sosmarkov.learning.lattice.learn import choose
 from sosmarkov.learning.lattice.view import View
-from sosmarkov.learning.options import Descent, Model, Options, Run, Training, names
+from sosmarkov.learning.options import Model, Options, Run, Training, names
 from sosmarkov.learning.rooms import looks_like, rooms_of
 from sosmarkov.process.process import MarkovProcess
 
@@ -28,6 +28,7 @@ FORMS = ("factor", "gaussian", "lattice")
 # Coordinates up to which a lattice is learned, and pairs below which it has too little to go by.
 LATTICE_DIM, LATTICE_PAIRS = 3, 40
 # Options of every form; the others belong to the factor form.
+_FORECASTS = "forecasts from known states, mean over 1, 2, 4 and 8 steps"
 _SHARED = {"form", "circular", "bounds", "period", "seed"}
 
 
@@ -156,4 +157,4 @@ def _history(chosen: dict[str, Any], best: _Trial, seconds: float) -> History:
     """One phase, of a training that takes no steps: what is held out are forecasts."""
     whole, loss = np.zeros(1, dtype=int), np.array([[-best.score]])
     phase = PhaseHistory(best.form, whole, np.full((1, 1), np.nan), loss, whole, seconds, "steps", ("cpu (NumPy)",))
-    return History((phase,), chosen, {"forecasts": best.score, "ahead": float(max(AHEAD))})
+    return History((phase,), chosen, {_FORECASTS: best.score})

@@ -112,4 +112,5 @@ def _training(history: Any) -> str:
         return "nothing: built by hand"
     steps = sum(phase.done for phase in history.phases)
     names = ", ".join(phase.name for phase in history.phases)
-    return f"{names}: {steps:,} steps, {history.seconds:.3g} s on {history.device}"
+    how = f"{names}: {steps:,} steps" if steps else f"data at once ({names})"
+    return f"{how}, {history.seconds:.3g} s on {history.device}"
