@@ -23,7 +23,7 @@ _LOOK, _HELD_OUT = 5000, 3000
 # What counts may weigh against: rows of data behind each row of the chain; None leaves the rows as compiled.
 STRENGTHS = (None, 160.0, 40.0, 10.0, 3.0)
 # Entries of rows below this share of the largest are cut: what lies out there is the broad part's and the counts'.
-_CUT = 1e-5
+_CUT = (1e-6, 1e-5, 1e-4)
 # Share of the broad part in every row, and its width in deviations of the states.
 _BROAD, _WIDE = 1e-3, 3.0
 
@@ -84,7 +84,7 @@ def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"]) -> LatticeT
     matrices, narrow, left = [], 0.0, 0.0
     for u in acting:
         step = surrogate.steps(nodes.points, u)
-        found = compile_rows(nodes, step.mean, step.slope, step.noise, _CUT)
+        found = compile_rows(nodes, step.mean, step.slope, step.noise, _CUT[nodes.dim - 1])
         matrices.append(sp.csr_array((1.0 - _BROAD) * found.matrix + sp.coo_array(last, found.matrix.shape)))
         narrow, left = max(narrow, found.narrow), max(left, found.left)
     return LatticeTransition(nodes, matrices, broad, report={"narrow": narrow, "left": left})
