@@ -193,7 +193,7 @@ def _with_rows(behind: Behind, part: Linear) -> Behind:
         return behind._replace(log_scale=log_scale + part.log_scale)
     new = np.concatenate([part.H, part.z[:, None]], axis=1)
     old = np.concatenate([A, z[..., None]], axis=2)
-    R = np.linalg.qr(np.concatenate([old, np.broadcast_to(new, (len(A), *new.shape))], axis=1), mode="r")
+    R: Any = np.linalg.qr(np.concatenate([old, np.broadcast_to(new, (len(A), *new.shape))], axis=1), mode="r")
     dim = A.shape[1]
     # What no state explains of the readings is the last row's.
     return Behind(log_scale + part.log_scale - 0.5 * R[:, dim, dim] ** 2, R[:, :dim, :dim], R[:, :dim, dim])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -59,6 +59,7 @@ class LinearReader(Reader):
 
     transition: Any
     sensor: Sensor
+    parts: tuple[_Part, ...] = field(init=False)
 
     def __post_init__(self):
         parts = []
@@ -73,8 +74,6 @@ class LinearReader(Reader):
             H, offset, std = (np.asarray(each, dtype=float) for each in found)
             parts.append(_Part(math.log(float(weight)), part, H, offset, std))
         object.__setattr__(self, "parts", tuple(parts))
-
-    parts: Any = None
 
     def reading(self, observation: Any) -> list[Linear]:
         """All explanations of one reading."""
