@@ -183,6 +183,8 @@ def nothing_behind(dim: int) -> Behind:
 
 def read_behind(behind: Behind, reading: Sequence[Linear]) -> Behind:
     """B times the likelihood of a reading: rows [A z; H z] brought back to d of them by a triangular factor."""
+    if not reading:
+        return behind
     found = [_with_rows(behind, part) for part in reading]
     return Behind(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
