@@ -292,7 +292,7 @@ class GaussianTransition(AbstractTransition):
 
     def examine(self, initial: Belief) -> CheckReport:
         """Normalised as it stands; how much wider the noise is one way than another."""
-        rng = np.random.default_rng(0)
+        rng: Any = np.random.default_rng(0)
         x = np.asarray(initial.sample(rng, _PROBES))
         condition = float(np.linalg.cond(self.Q))
         return CheckReport(
