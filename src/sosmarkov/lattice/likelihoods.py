@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import logsumexp
 
 from sosmarkov.contracts.belief import Belief, EstimateWarning
 from sosmarkov.contracts.reader import LineLikelihood, Sensor
@@ -100,7 +99,7 @@ def likelihood(sensor: Sensor, observation: np.ndarray, axes: Sequence[Axis]) ->
             sum((line.log(x[:, c]) for c, line in term.lines.items()), start=np.full(len(x), term.log_weight))
             for term in found
         ]
-        return values[0] if len(values) == 1 else logsumexp(np.stack(values), axis=0)
+        return values[0] if len(values) == 1 else np.logaddexp.reduce(np.stack(values), axis=0)
 
     return Likelihood((log,), found)
 
@@ -116,7 +115,7 @@ def _round(line: LineLikelihood, axis: Axis) -> LineLikelihood:
 
     def log(x: np.ndarray) -> np.ndarray:
         near = middle + np.mod(x - middle + 0.5 * period, period) - 0.5 * period
-        return logsumexp(np.stack([line.log(near + turn * period) for turn in (-1, 0, 1)]), axis=0)
+        return np.logaddexp.reduce([line.log(near + turn * period) for turn in (-1, 0, 1)], axis=0)
 
     return LineLikelihood(log, axis.inside(np.append(known, middle + 0.5 * period)))
 

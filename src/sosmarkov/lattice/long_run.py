@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse.linalg as sla
+import scipy.sparse.linalg
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
@@ -21,6 +21,9 @@ _DENSE, _DENSE_SPECTRUM, _EIGENVALUES = 1500, 600, 64
 _STEPS, _LEFT = 4096, 1e-13
 _SOLVED = 1e-9
 
+# Its annotations know fewer arguments than it does.
+sla: Any = scipy.sparse.linalg
+
 
 @dataclass(frozen=True)
 class LatticeRun(LongRun):
@@ -32,7 +35,7 @@ class LatticeRun(LongRun):
 
     transition: Any
 
-    def step(self, C: Float[np.ndarray, q * b]) -> Float[np.ndarray, q * b]:
+    def step(self, C: np.ndarray) -> np.ndarray:
         """C_k -> C_(k+1), of one belief or of many."""
         return self.transition.chain.carry(self.transition.chain.seen(C))
 
@@ -73,10 +76,11 @@ class LatticeRun(LongRun):
         start = self.transition.push(self.transition.enter(initial))
         size = len(start)
         if size <= 64:
-            values, vectors = np.linalg.eig(self.matrix())
+            found: Any = np.linalg.eig(self.matrix())
         else:
             operator = sla.LinearOperator((size, size), matvec=self.step, dtype=float)
-            values, vectors = sla.eigs(operator, k=2, v0=start, tol=0.0)
+            found = sla.eigs(operator, k=2, v0=start, tol=0.0)
+        values, vectors = found
         order = np.argsort(-values.real)
         if len(values) > 1 and abs(values[order[1]] - 1.0) < 1e-11:
             raise ValueError(

@@ -76,7 +76,7 @@ class LatticeTransition(AbstractTransition):
         report: dict[str, float] | None = None,
     ):
         given = list(matrix) if isinstance(matrix, (list, tuple)) else [matrix]
-        rows = sp.vstack([sp.csr_array(one) for one in given], format="csr")
+        rows: Any = sp.vstack([sp.csr_array(one) for one in given], format="csr")
         rows.sum_duplicates()
         n = len(nodes)
         require(len(given) > 0 and rows.shape == (len(given) * n, n + 1), f"rows of shape ({n}, {n + 1})")
@@ -258,7 +258,7 @@ class LatticeTransition(AbstractTransition):
         total = total if np.isfinite(total) else 0.0
         return Met(np.exp(logs - total) @ np.stack([message.P for message in messages]), np.asarray(total))
 
-    def carry(self, P: Float[np.ndarray, n * k], u: Any = None) -> Float[Any, q * b]:
+    def carry(self, P: np.ndarray, u: Any = None) -> np.ndarray:
         """A^T P: the next shares of one message, or of many as columns."""
         return self.chain.carry(P, u)
 
