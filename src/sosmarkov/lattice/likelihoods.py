@@ -257,16 +257,20 @@ def _edges(axis: Axis, prior: Belief, breaks: np.ndarray, c: int) -> np.ndarray:
     """Ends of cells on one axis, of ever longer ones past open ends, and breaks between them."""
     cells = axis.cells()
     edges = axis.origin + axis.spacing * (np.append(cells, cells[-1] + 1) - 0.5)
-    known = breaks[np.isfinite(breaks)]
     if isinstance(prior, LatticeBelief):
+        shadow, gates = prior.shadow(c), edges
+        edges, own = shadow.edges(), shadow.axis
         if prior.C[-1] > 0:
-            line = LineLikelihood(lambda x: np.zeros(len(x)), known)
-            below, above = tables.tails(axis, prior.broad.onto([c]), line, edges)
+            line = LineLikelihood(lambda x: np.zeros(len(x)), breaks[np.isfinite(breaks)])
+            below, above = tables.tails(own, shadow.broad, line, edges)
             edges = np.concatenate([below, edges, above])
         else:
+            # A spline ends where a cell does.
             low, high = (float(end[c]) for end in prior.support())
-            edges = edges[(edges > low - axis.spacing) & (edges < high + axis.spacing)]
-            # A spline ends half way between the ends of cells of its neighbours: on an end of a cell of its own.
+            edges = edges[(edges > low - 0.5 * own.spacing) & (edges < high + 0.5 * own.spacing)]
+        if own != axis:
+            edges = np.concatenate([edges, gates[(gates > edges[0]) & (gates < edges[-1])]])
+            edges = np.unique(np.clip(edges, axis.lower, axis.upper))
     else:
         mean, std = float(np.asarray(prior.mean())[c]), float(np.sqrt(np.asarray(prior.covariance())[c, c]))
         ends = [float(np.asarray(end)[c]) for end in prior.support()]

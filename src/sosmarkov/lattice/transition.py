@@ -215,7 +215,19 @@ class LatticeTransition(AbstractTransition):
         else:
             own = isinstance(belief, LatticeBelief) and belief.nodes == self.nodes
             found = belief if own else self.cells(belief)
+            if isinstance(found, CellBelief) and found is not belief:
+                self._require_whole(found)
         return found.with_columns(None if belief.names is None else belief.columns)
+
+    def _require_whole(self, belief: CellBelief) -> None:
+        """Refuse a start of which gates see less than all of it."""
+        mass = float(np.exp(belief.log_mass))
+        if not abs(mass - 1.0) < 1e-6:
+            raise ValueError(
+                f"Expected a belief within the bounds of the lattice to start from, of which integrals find all, got a"
+                f" {type(belief.prior).__name__} of which they find {mass:.6g}. Give it the lattice's bounds, or more"
+                " nodes where it is narrow."
+            )
 
     def cells(self, belief: Belief) -> CellBelief:
         """A belief as one that enters these gates by integrals on cells."""
