@@ -126,17 +126,17 @@ class CellBelief(Belief):
     Args:
         prior: p: a lattice belief, or a belief of any kind that is to enter a lattice.
         nodes: Of the gates it enters by.
-        given: l.
+        readings: l.
         behind: b, shape (n,); None where nothing lies behind.
     """
 
     prior: Belief
     nodes: Nodes
-    given: Likelihood
+    readings: Likelihood
     behind: Float[np.ndarray, " n"] | None
 
-    def __init__(self, prior: Belief, nodes: Nodes, given: Likelihood = NOTHING, behind: np.ndarray | None = None):
-        self.prior, self.nodes, self.given, self.behind, self.names = prior, nodes, given, behind, None
+    def __init__(self, prior: Belief, nodes: Nodes, readings: Likelihood = NOTHING, behind: np.ndarray | None = None):
+        self.prior, self.nodes, self.readings, self.behind, self.names = prior, nodes, readings, behind, None
 
     @property
     def dim(self) -> int:
@@ -159,11 +159,11 @@ class CellBelief(Belief):
         """Under one more reading, and under what lies behind."""
         if behind is not None and self.behind is not None:
             given = given.times(Likelihood((Behind(self.nodes, self.behind),), None))
-        return CellBelief(self.prior, self.nodes, self.given.times(given), self.behind if behind is None else behind)
+        return CellBelief(self.prior, self.nodes, self.readings.times(given), self.behind if behind is None else behind)
 
     @cached_property
     def _weigher(self) -> Weigher:
-        found = weigher(self.nodes, self.prior, self.given)
+        found = weigher(self.nodes, self.prior, self.readings)
         report(found.error)
         return found
 
@@ -189,7 +189,7 @@ class CellBelief(Belief):
     # --- the density ------------------------------------------------------------------------------
 
     def _log_factor(self, x: Float[np.ndarray, "n d"]) -> Float[Any, " n"]:
-        found = self.given.log(x)
+        found = self.readings.log(x)
         return found if self.behind is None else found + Behind(self.nodes, self.behind)(x)
 
     def log_prob(self, x: ArrayLike) -> Float[Any, ...]:
@@ -210,7 +210,7 @@ class CellBelief(Belief):
 
     @cached_property
     def _fitted(self) -> tuple[float, Panels]:
-        found = fit(self.nodes, self.prior, self._log_factor, self.given.breaks)
+        found = fit(self.nodes, self.prior, self._log_factor, self.readings.breaks)
         report(found[1].error)
         return found
 
@@ -227,7 +227,7 @@ class CellBelief(Belief):
     @cached_property
     def _answers(self) -> Any:
         """What knows its integrals: the prior itself, where nothing has come to it."""
-        plain = self.behind is None and not self.given.logs
+        plain = self.behind is None and not self.readings.logs
         return self.prior if plain else PanelBelief(self.panels)
 
     def mass(self) -> Float[Any, ""]:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import logsumexp
 
 from sosmarkov.contracts.belief import Belief, EstimateWarning
 from sosmarkov.contracts.reader import LineLikelihood, Sensor
@@ -100,7 +99,7 @@ def likelihood(sensor: Sensor, observation: np.ndarray, axes: Sequence[Axis]) ->
             sum((line.log(x[:, c]) for c, line in term.lines.items()), start=np.full(len(x), term.log_weight))
             for term in found
         ]
-        return values[0] if len(values) == 1 else logsumexp(np.stack(values), axis=0)
+        return values[0] if len(values) == 1 else np.logaddexp.reduce(np.stack(values), axis=0)
 
     return Likelihood((log,), found)
 
@@ -116,7 +115,7 @@ def _round(line: LineLikelihood, axis: Axis) -> LineLikelihood:
 
     def log(x: np.ndarray) -> np.ndarray:
         near = middle + np.mod(x - middle + 0.5 * period, period) - 0.5 * period
-        return logsumexp(np.stack([line.log(near + turn * period) for turn in (-1, 0, 1)]), axis=0)
+        return np.logaddexp.reduce([line.log(near + turn * period) for turn in (-1, 0, 1)], axis=0)
 
     return LineLikelihood(log, axis.inside(np.append(known, middle + 0.5 * period)))
 
@@ -258,16 +257,20 @@ def _edges(axis: Axis, prior: Belief, breaks: np.ndarray, c: int) -> np.ndarray:
     """Ends of cells on one axis, of ever longer ones past open ends, and breaks between them."""
     cells = axis.cells()
     edges = axis.origin + axis.spacing * (np.append(cells, cells[-1] + 1) - 0.5)
-    known = breaks[np.isfinite(breaks)]
     if isinstance(prior, LatticeBelief):
+        shadow, gates = prior.shadow(c), edges
+        edges, own = shadow.edges(), shadow.axis
         if prior.C[-1] > 0:
-            line = LineLikelihood(lambda x: np.zeros(len(x)), known)
-            below, above = tables.tails(axis, prior.broad.onto([c]), line, edges)
+            line = LineLikelihood(lambda x: np.zeros(len(x)), breaks[np.isfinite(breaks)])
+            below, above = tables.tails(own, shadow.broad, line, edges)
             edges = np.concatenate([below, edges, above])
         else:
+            # A spline ends where a cell does.
             low, high = (float(end[c]) for end in prior.support())
-            edges = edges[(edges > low - axis.spacing) & (edges < high + axis.spacing)]
-            # A spline ends half way between the ends of cells of its neighbours: on an end of a cell of its own.
+            edges = edges[(edges > low - 0.5 * own.spacing) & (edges < high + 0.5 * own.spacing)]
+        if own != axis:
+            edges = np.concatenate([edges, gates[(gates > edges[0]) & (gates < edges[-1])]])
+            edges = np.unique(np.clip(edges, axis.lower, axis.upper))
     else:
         mean, std = float(np.asarray(prior.mean())[c]), float(np.sqrt(np.asarray(prior.covariance())[c, c]))
         ends = [float(np.asarray(end)[c]) for end in prior.support()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -269,7 +269,7 @@ def nodes_of(
     return x.reshape(-1, dim), (np.prod(upper - lower, axis=1)[:, None] * weights).reshape(-1)
 
 
-def start(log_density: LogDensity, edges: Sequence[Float[np.ndarray, " e"]]) -> tuple[np.ndarray, np.ndarray]:
+def start(log_density: LogDensity, edges: Sequence[Float[np.ndarray, " _"]]) -> tuple[np.ndarray, np.ndarray]:
     """Of the boxes between these ends, those that matter by the density at their middles and at their neighbours'."""
     grids = np.meshgrid(*[0.5 * (e[:-1] + e[1:]) for e in edges], indexing="ij")
     centres = np.stack([grid.reshape(-1) for grid in grids], axis=-1)
@@ -294,7 +294,8 @@ def fitted(
     dim = lower.shape[1]
     order = _ORDERS[dim]
     _, w, to_coefficients = _rule(order)
-    done, masses, errors, scales = [], [], [], []
+    done: list[Any] = []
+    masses, errors, scales, off, top, total = [], [], [], [], -np.inf, 1.0
     for _ in range(_ROUNDS):
         x, _w = nodes_of(lower, upper, order)
         logs = np.concatenate([np.zeros(0), *(log_density(x[i : i + _BLOCK]) for i in range(0, len(x), _BLOCK))])
@@ -322,7 +323,7 @@ def fitted(
         lower, upper = _halves(done, split)
         for i, chosen in enumerate(split):
             kept = np.setdiff1d(np.arange(len(masses[i])), chosen)
-            done[i] = tuple(part[kept] for part in done[i])  # type: ignore[assignment]
+            done[i] = tuple(part[kept] for part in done[i])
             masses[i], errors[i], scales[i] = masses[i][kept], errors[i][kept], scales[i][kept]
     lower, upper, values, _ = (np.concatenate(parts) for parts in zip(*done, strict=True))
     factor = np.exp(np.concatenate(scales) - top) / total

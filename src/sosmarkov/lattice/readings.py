@@ -134,7 +134,7 @@ class LatticeReader(Reader):
             else:
                 own = self.transition.cells(part)
                 found = own.times(given, b)
-                log_mass = found.log_mass - (own.log_mass if own.behind is not None or own.given.logs else 0.0)
+                log_mass = found.log_mass - (own.log_mass if own.behind is not None or own.readings.logs else 0.0)
             weights.append(float(log_weight) + log_mass)
             members.append(found)
         total = logsumexp(weights)
@@ -144,7 +144,7 @@ class LatticeReader(Reader):
 
     # --- draws ------------------------------------------------------------------------------------
 
-    def draw(self, key: Any, x: Any, observation: Any, backward: Any, u: Any) -> Float[np.ndarray, "n d"]:
+    def draw(self, key: Any, x: Any, observation: Any, backward: Any, u: Any) -> Float[Any, "n d"]:
         """From p(x' | x) l(o | x') beta(x'), for each x."""
         transition, generator, x = self.transition, draws.generator(key), np.asarray(x)
         given, b = self.given(observation), np.asarray(backward)

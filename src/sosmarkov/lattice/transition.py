@@ -76,7 +76,7 @@ class LatticeTransition(AbstractTransition):
         report: dict[str, float] | None = None,
     ):
         given = list(matrix) if isinstance(matrix, (list, tuple)) else [matrix]
-        rows = sp.vstack([sp.csr_array(one) for one in given], format="csr")
+        rows: Any = sp.vstack([sp.csr_array(one) for one in given], format="csr")
         rows.sum_duplicates()
         n = len(nodes)
         require(len(given) > 0 and rows.shape == (len(given) * n, n + 1), f"rows of shape ({n}, {n + 1})")
@@ -215,7 +215,19 @@ class LatticeTransition(AbstractTransition):
         else:
             own = isinstance(belief, LatticeBelief) and belief.nodes == self.nodes
             found = belief if own else self.cells(belief)
+            if isinstance(found, CellBelief) and found is not belief:
+                self._require_whole(found)
         return found.with_columns(None if belief.names is None else belief.columns)
+
+    def _require_whole(self, belief: CellBelief) -> None:
+        """Refuse a start of which gates see less than all of it."""
+        mass = float(np.exp(belief.log_mass))
+        if not abs(mass - 1.0) < 1e-6:
+            raise ValueError(
+                f"Expected a belief within the bounds of the lattice to start from, of which integrals find all, got a"
+                f" {type(belief.prior).__name__} of which they find {mass:.6g}. Give it the lattice's bounds, or more"
+                " nodes where it is narrow."
+            )
 
     def cells(self, belief: Belief) -> CellBelief:
         """A belief as one that enters these gates by integrals on cells."""
@@ -258,7 +270,7 @@ class LatticeTransition(AbstractTransition):
         total = total if np.isfinite(total) else 0.0
         return Met(np.exp(logs - total) @ np.stack([message.P for message in messages]), np.asarray(total))
 
-    def carry(self, P: Float[np.ndarray, n * k], u: Any = None) -> Float[Any, q * b]:
+    def carry(self, P: np.ndarray, u: Any = None) -> np.ndarray:
         """A^T P: the next shares of one message, or of many as columns."""
         return self.chain.carry(P, u)
 

@@ -65,12 +65,13 @@ class Window:
         return Window(self.transition, self.boxes + tuple((-sign, box) for sign, box in other.boxes))
 
     def _seen(self, box: Box | None, broad: Any) -> list[tables.Seen]:
-        axes, ends = self.transition.nodes.axes, (None, None) if box is None else (box.lower, box.upper)
         found = []
-        for c, axis in enumerate(axes):
-            open_axis = box is None or (ends[0][c] == -np.inf and ends[1][c] == np.inf)
+        for c, axis in enumerate(self.transition.nodes.axes):
             own = broad.onto([c])
-            found.append(tables.plain(axis, own) if open_axis else tables.over_box(axis, own, ends[0][c], ends[1][c]))
+            if box is None or (box.lower[c] == -np.inf and box.upper[c] == np.inf):
+                found.append(tables.plain(axis, own))
+            else:
+                found.append(tables.over_box(axis, own, float(box.lower[c]), float(box.upper[c])))
         return found
 
     @property
@@ -85,7 +86,7 @@ class Window:
             self._parts = found
         return self._parts
 
-    def seen(self, C: Float[np.ndarray, q * b]) -> Float[np.ndarray, n * b]:
+    def seen(self, C: np.ndarray) -> np.ndarray:
         """What gates see of beliefs with these numbers, in the window."""
         total = np.zeros((len(self.transition.nodes), *C.shape[1:]))
         for sign, bands, broad in self.parts:
@@ -109,7 +110,9 @@ class Window:
         total = np.zeros(len(nodes) + 1)
         for sign, box in self.boxes:
             own, last = np.ones(len(nodes)), 1.0
-            for c, axis in enumerate(nodes.axes if box is not None else ()):
+            for c, axis in enumerate(nodes.axes):
+                if box is None:
+                    continue
                 low, high = box.lower[c : c + 1], box.upper[c : c + 1]
                 own = own * axis.shares_of(low, high)[0][nodes.places[:, c]]
                 last = last * sum(float(broad.share(c, *piece)[0]) for piece in axis.pieces(low, high))
@@ -146,7 +149,9 @@ def _turns(axes: Any, box: Box | None) -> list[tuple[np.ndarray, np.ndarray]]:
     """A box as boxes within one turn of each circle."""
     dim = len(axes)
     found = [(np.full(dim, -np.inf), np.full(dim, np.inf))]
-    for c, axis in enumerate(axes if box is not None else ()):
+    for c, axis in enumerate(axes):
+        if box is None:
+            continue
         split = []
         for low, high in axis.pieces(box.lower[c], box.upper[c]):
             for one in found:
