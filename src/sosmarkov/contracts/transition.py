@@ -49,6 +49,8 @@ class AbstractTransition(eqx.Module):
     """
 
     compiled: ClassVar[bool] = False
+    # What people call it: "factor", "gaussian", "lattice".
+    form_name: ClassVar[str] = "own"
 
     # From data to model space.
     transform: eqx.AbstractVar[Transform]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -53,6 +53,8 @@ class GaussianTransition(AbstractTransition):
         Q: Symmetric and positive definite, shape (d, d), or (p, d, d).
         B: Shape (d, e), where inputs u act; none with a period, whose input is the time.
     """
+
+    form_name: ClassVar[str] = "gaussian"
 
     F: Float[ndarray, "*p d d"]
     b: Float[ndarray, "*p d"]

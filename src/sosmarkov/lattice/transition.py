@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -59,6 +59,8 @@ class LatticeTransition(AbstractTransition):
         broad: t.
         report: What is worth knowing of how the rows were made, such as the share of rows too narrow for the spacing.
     """
+
+    form_name: ClassVar[str] = "lattice"
 
     nodes: Nodes
     broad: Broad

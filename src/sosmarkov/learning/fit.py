@@ -158,7 +158,8 @@ def _counts(given: Options, data: Dataset, streamed: bool) -> bool:
         checks.one_of(given.form, FORMS, "form")
         if given.form != "factor" and asked:
             raise ValueError(
-                f"Expected form 'factor' with {asked[0]}, which belongs to it, got {given.form!r}. Leave one of them out."
+                f"Expected form 'factor' with {asked[0]}, which belongs to it, got {given.form!r}. Leave one of them"
+                " out."
             )
         return given.form != "factor"
     if given.circular is not None or given.bounds is not None:

@@ -6,6 +6,7 @@ import dataclasses
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from sosmarkov.learning.lattice.fit import learn_lattice, rows_of
 from sosmarkov.learning.lattice.learn import choose
 from sosmarkov.learning.lattice.view import View
 from sosmarkov.learning.options import Model, Options, Run, Training, names
+from sosmarkov.learning.progress import Progress
 from sosmarkov.learning.rooms import looks_like, rooms_of
 from sosmarkov.process.process import MarkovProcess
 
@@ -75,9 +77,13 @@ def learn_form(given: Options, data: Dataset) -> MarkovProcess:
     usual, lost = data.within(robust_standardize(data.states), EXTREME)
     require_enough(usual, 2 * (1 + data.dim))
     parts = folds(usual.pairs, given.seed)
-    trials = [make(given, usual, view, parts) for make in _suited(given, usual, view)]
-    best = max(trials, key=lambda one: one.score)
-    process = best.learn(usual)
+    trials = []
+    with closing(Progress(given.progress)) as bar:
+        for make in _suited(given, usual, view):
+            trials.append(make(given, usual, view, parts))
+            bar.update(_phase(trials[-1], trials[-1].seconds), 1)
+        best = max(trials, key=lambda one: one.score)
+        process = best.learn(usual)
     report = getattr(process.transition, "report", {})
     if report.get("narrow", 0.0) > 0.02:
         warnings.warn(
@@ -154,7 +160,11 @@ def _rows(pairs: Any, rows: np.ndarray) -> Any:
 
 
 def _history(chosen: dict[str, Any], best: _Trial, seconds: float) -> History:
-    """One phase, of a training that takes no steps: what is held out are forecasts."""
-    whole, loss = np.zeros(1, dtype=int), np.array([[-best.score]])
-    phase = PhaseHistory(best.form, whole, np.full((1, 1), np.nan), loss, whole, seconds, "steps", ("cpu (NumPy)",))
-    return History((phase,), chosen, {_FORECASTS: best.score})
+    """One phase."""
+    return History((_phase(best, seconds),), chosen, {_FORECASTS: best.score})
+
+
+def _phase(trial: _Trial, seconds: float) -> PhaseHistory:
+    """Of a training that takes no steps: what is held out are forecasts."""
+    whole, loss = np.zeros(1, dtype=int), np.array([[-trial.score]])
+    return PhaseHistory(trial.form, whole, np.full((1, 1), np.nan), loss, whole, seconds, "steps", ("cpu (NumPy)",))

@@ -15,7 +15,8 @@ from sosmarkov.data.dataset import Pairs
 
 # Steps ahead at which forecasts are judged.
 AHEAD = (1, 2, 4, 8)
-# Blocks of one record, of so many pairs where it is short; trajectories from which on whole ones are held out; origins of forecasts at most.
+# Blocks of one record, of so many pairs where it is short; trajectories from which on whole ones are held out; origins
+# of forecasts at most.
 _BLOCKS, _LONG, _MANY, _ORIGINS = 20, 40, 20, 128
 # Pairs below which every block is held out once, in five turns.
 _FEW = 1500
@@ -92,7 +93,7 @@ def _groups(pairs: Pairs, follows: np.ndarray, seed: int) -> Int[np.ndarray, " n
         # Pairs that have nothing to do with each other: any are as good as a block.
         return np.random.default_rng(seed).permutation(len(pairs.x))
     blocks = int(np.clip(len(pairs.x) // _LONG, 5, _BLOCKS))
-    return np.arange(len(pairs.x)) * blocks // len(pairs.x)
+    return np.arange(len(pairs.x)) * blocks // len(pairs.x) + seed % 5
 
 
 def _forecasts(

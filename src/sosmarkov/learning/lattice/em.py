@@ -1,7 +1,7 @@
 """Rows from counts: penalised expectation-maximisation, whose objective is concave in the rows.
 
-sum_n v_n log p(x'_n | x_n) + alpha sum_i sum_j A0_ij log A_ij, with p(x' | x) = sum_i w_i(x) sum_j A_ij E_j(x'): each pass
-adds the expected counts of what data do to alpha times the rows they are shrunk towards. Counts add up over data.
+sum_n v_n log p(x'_n | x_n) + alpha sum_i sum_j A0_ij log A_ij, with p(x' | x) = sum_i w_i(x) sum_j A_ij E_j(x'): each
+pass adds the expected counts of what data do to alpha times the rows they are shrunk towards. Counts add up over data.
 """
 
 from __future__ import annotations

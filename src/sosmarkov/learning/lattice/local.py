@@ -105,7 +105,7 @@ class Steps(NamedTuple):
 def local_means(
     near: Neighbours, left: Float[np.ndarray, "n d"], places: Float[np.ndarray, "m q"], count: int, ridge: float
 ) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, "m d q"]]:
-    """Local linear regressions of what a linear step leaves over, and their slopes; `ridge` in rows pulls them to it."""
+    """Local linear regressions of what a linear step leaves over, and their slopes; `ridge` rows pull them to it."""
     q = places.shape[1]
     values, slopes = np.empty((len(places), left.shape[1])), np.empty((len(places), left.shape[1], q))
     for some in near.blocks(len(places), count, q + 2):
@@ -128,7 +128,7 @@ def local_noise(
     pooled: Float[np.ndarray, "d d"],
     far: Float[np.ndarray, "d d"],
 ) -> tuple[Float[np.ndarray, "m d d"], Float[np.ndarray, " m"]]:
-    """Covariances of what is left over around places, shrunk to the pooled one, and to `far` where data end; nearness."""
+    """Covariances of what is left over around places, shrunk to the pooled one, to `far` where data end; nearness."""
     d = off.shape[1]
     found, nearness = np.empty((len(places), d, d)), np.empty(len(places))
     for some in near.blocks(len(places), count, d + 2):
@@ -142,7 +142,7 @@ def local_noise(
 
 
 def small_noise(near: Neighbours, left: Float[np.ndarray, "n d"], count: int = 1500) -> Float[np.ndarray, "m d d"]:
-    """What local regressions on few neighbours leave over, at a sample of states: the noise alone, where data are dense."""
+    """What local regressions on few neighbours leave over, at a sample of states: the noise, where data are dense."""
     z, q = near.z, near.z.shape[1]
     k = min(20 + 8 * q, len(z) // 2)
     places = z[:: max(1, len(z) // count)]

@@ -1,4 +1,4 @@
-"""A smooth correction of the linear step: ridge regression on kernels at some of the states, which fades where data end."""
+"""A smooth correction of the linear step: ridge regression on kernels at some states, which fades where data end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One step as data have it: its mean and noise at any place, and the choice among ways to say them.
 
-All ways begin with one linear step and correct it: not at all, by a smooth function, or by local regressions. Where data
-end they go back to it.
+All ways begin with one linear step and correct it: not at all, by a smooth function, or by local regressions. Where
+data end they go back to it.
 """
 
 from __future__ import annotations
