@@ -116,7 +116,7 @@ class Surrogate:
         self.off, free = ground.left, 1.0 + z.shape[1]
         if way.lengths is not None:
             lengths = way.lengths * ground.near.scale
-            self.correction = smooth(z, ground.left, weight, ground.pooled / way.amplitude, lengths)
+            self.correction = smooth(z, ground.left, weight, ground.pooled, lengths, way.amplitude)
             self.off = ground.left - self.correction.values(z)
             free += self.correction.parameters
         elif way.neighbours is not None:
@@ -131,13 +131,17 @@ class Surrogate:
         self.noise: np.ndarray = covariance if corrected else linear.noise
 
     def noises(self, z: Float[np.ndarray, "n q"]) -> tuple[Float[np.ndarray, "n d d"], Float[np.ndarray, " n"]]:
-        """Cov[x' | z], and how near the data are."""
+        """Cov[x' | z], with what is not known of its mean, and how near the data are."""
         near, far = self.ground.near, self.ground.linear.noise
         if self.way.spread is not None:
-            return local_noise(near, self.off, z, self.way.spread, self.noise, far)
-        nearness = near.nearness(near.tree.query(z / near.scale)[0])
-        fade = nearness[:, None, None]
-        return fade * self.noise + (1.0 - fade) * far, nearness
+            found, nearness = local_noise(near, self.off, z, self.way.spread, self.noise, far)
+        else:
+            nearness = near.nearness(near.tree.query(z / near.scale)[0])
+            fade = nearness[:, None, None]
+            found = fade * self.noise + (1.0 - fade) * far
+        if self.correction is not None:
+            found = found + self.correction.doubts(z)[:, :, None] * np.eye(len(far))
+        return found, nearness
 
     def steps(self, x: Float[np.ndarray, "n d"], u: Float[np.ndarray, " e"] | None = None) -> Steps:
         """One step from each state, under an input or at a time where there are such."""
