@@ -14,7 +14,7 @@ NAMES = {
 }
 MODULES = set(NAMES.values())
 # What a person or a page calls with many options by name.
-FRONTS = {"fit", "fit_network", "tune"}
+FRONTS = {"fit", "fit_network", "from_dynamics", "tune"}
 
 
 def table() -> dict[str, list[str]]:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from sosmarkov.inference.smooth import SmoothResult as SmoothResult
     from sosmarkov.inference.trajectories import ChapmanKolmogorov as ChapmanKolmogorov
     from sosmarkov.io.model import load as load
+    from sosmarkov.learning.dynamics import from_dynamics as from_dynamics
     from sosmarkov.learning.fit import fit as fit
     from sosmarkov.learning.loop import TrainingError as TrainingError
     from sosmarkov.learning.tune import Tuned as Tuned
@@ -116,6 +117,7 @@ _ROOMS = {
     "inference.smooth": "SmoothResult",
     "inference.trajectories": "ChapmanKolmogorov",
     "io.model": "load",
+    "learning.dynamics": "from_dynamics",
     "learning.fit": "fit",
     "learning.loop": "TrainingError",
     "learning.tune": "Tuned tune",

@@ -13,6 +13,7 @@ from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.line import Line, PolynomialLine
 from sosmarkov.core import checks, draws
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.core.stored import stored
 from sosmarkov.lattice.likelihoods import NOTHING, Likelihood, Weigher, fit, report, weigher
 from sosmarkov.lattice.nodes import Nodes
 from sosmarkov.lattice.panels import Panels
@@ -117,6 +118,7 @@ class PanelBelief(Belief):
         return climbed(self.log_prob, self.panels, checks.count(starts, "starts", 1))
 
 
+@stored("prior", "nodes", make=lambda fields: CellBelief(**fields))
 class CellBelief(Belief):
     """p(x) l(x) beta(x) / Z: a belief under readings, and under what lies behind it, beta = sum_i w_i b_i.
 

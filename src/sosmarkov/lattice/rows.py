@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from sosmarkov.lattice.nodes import Nodes
 
@@ -46,6 +46,36 @@ def inner_covariance(nodes: Nodes, slope: Float[np.ndarray, "n d d"], noise: Flo
     return blur / (h[:, None] * h)
 
 
+def too_narrow(nodes: Nodes, slope: Float[np.ndarray, "n d d"], noise: Float[np.ndarray, "n d d"]) -> np.ndarray:
+    """Of which steps the noise is too narrow for the spacing of some nodes."""
+    return np.linalg.eigvalsh(inner_covariance(nodes, slope, noise))[:, 0] < _LEAST
+
+
+class Entries(NamedTuple):
+    """Shares of rows, wherever they fall.
+
+    Attributes:
+        rows: Of each entry, shape (k,).
+        cells: The place in the box of all axes it falls on, flat; -1 beyond the box.
+        shares: Shape (k,); those of a row add up to one.
+        narrow: Of each row, whether its noise is too narrow for the spacing, shape (n,).
+    """
+
+    rows: Int[np.ndarray, " k"]
+    cells: Int[np.ndarray, " k"]
+    shares: Float[np.ndarray, " k"]
+    narrow: Bool[np.ndarray, " n"]
+
+    def matrix(self, nodes: Nodes) -> sp.csr_array:
+        """As rows of a chain on nodes; what falls on no node is in the last column."""
+        to = np.where(self.cells < 0, -1, nodes.member[self.cells])
+        columns, shape = np.where(to < 0, len(nodes), to), (len(self.narrow), len(nodes) + 1)
+        found = sp.coo_array((self.shares, (self.rows, columns)), shape).tocsr()
+        found.sum_duplicates()
+        found.data /= np.repeat(np.asarray(found.sum(axis=1)).ravel(), np.diff(found.indptr))
+        return found
+
+
 def compile_rows(
     nodes: Nodes,
     mean: Float[np.ndarray, "n d"],
@@ -57,6 +87,20 @@ def compile_rows(
 
     Entries below `cut` of a row's largest are left out before its mean and covariance are matched.
     """
+    found = compile_entries(nodes, mean, slope, noise, cut)
+    matrix = found.matrix(nodes)
+    left = matrix[:, [len(nodes)]].toarray().ravel()
+    return Rows(matrix, float(np.mean(found.narrow)), float(np.max(left)))
+
+
+def compile_entries(
+    nodes: Nodes,
+    mean: Float[np.ndarray, "n d"],
+    slope: Float[np.ndarray, "n d d"],
+    noise: Float[np.ndarray, "n d d"],
+    cut: float = CUT,
+) -> Entries:
+    """The same, whichever places are nodes: for rows that are made before that is known."""
     wanted = inner_covariance(nodes, slope, noise)
     values, vectors = np.linalg.eigh(wanted)
     narrow = values[:, 0] < _LEAST
@@ -74,12 +118,8 @@ def compile_rows(
         q, matched = discrete_normals(window, (u - nearest)[chosen], wide[chosen], cut)
         missed[chosen] = ~matched
         parts.append(_entries(nodes, chosen, nearest[chosen], window, q))
-    rows, columns, shares = (np.concatenate(part) for part in zip(*parts, strict=True))
-    matrix = sp.coo_array((shares, (rows, columns)), (len(nodes), len(nodes) + 1)).tocsr()
-    matrix.sum_duplicates()
-    matrix.data /= np.repeat(np.asarray(matrix.sum(axis=1)).ravel(), np.diff(matrix.indptr))
-    left = matrix[:, [len(nodes)]].toarray().ravel()
-    return Rows(matrix, float(np.mean(narrow | missed)), float(np.max(left)))
+    rows, cells, shares = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Entries(rows, cells, shares, narrow | missed)
 
 
 def _blocks(order: Int[np.ndarray, " n"], reach: Int[np.ndarray, "n d"]) -> list[np.ndarray]:
@@ -174,12 +214,11 @@ def _normal(table: np.ndarray, centre: np.ndarray, shape: np.ndarray, kept: np.n
 def _entries(
     nodes: Nodes, rows: np.ndarray, nearest: np.ndarray, window: np.ndarray, q: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, columns and shares of what is not zero; places that are no nodes go to the last column."""
+    """Rows, places and shares of what is not zero; -1 for places beyond the box."""
     i, k = np.nonzero(q)
     flat, inside = np.zeros(len(i), dtype=np.int64), np.ones(len(i), dtype=bool)
     for c, axis in enumerate(nodes.axes):
         at = axis.fold(nearest[i, c] + window[k, c])
         inside &= (at >= 0) & (at < axis.count)
         flat = flat * axis.count + np.clip(at, 0, axis.count - 1)
-    to = np.where(inside, nodes.member[flat], -1)
-    return rows[i], np.where(to < 0, len(nodes), to), q[i, k]
+    return rows[i], np.where(inside, flat, -1), q[i, k]

@@ -43,6 +43,14 @@ class Progress:
         total = history.done if history.stopped else steps
         self._bar.update(self._task, completed=history.done, total=total, loss=loss)
 
+    def count(self, name: str, done: int, total: int) -> None:
+        """Tell how far something is that has no loss."""
+        if self._bar is None:
+            return
+        if self._task is None:
+            self._task = self._bar.add_task(name, total=total, loss="")
+        self._bar.update(self._task, completed=done, total=total)
+
     def close(self) -> None:
         """Leave the bars standing as the summary of what ran."""
         if self._bar is not None:

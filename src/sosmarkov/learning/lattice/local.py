@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -100,6 +100,14 @@ class Steps(NamedTuple):
     slope: Float[np.ndarray, "n d d"]
     noise: Float[np.ndarray, "n d d"]
     near: Float[np.ndarray, " n"]
+
+
+class Stepper(Protocol):
+    """What says one step from anywhere: learned from data, or known."""
+
+    def steps(self, x: Float[np.ndarray, "n d"], u: Float[np.ndarray, " e"] | None = None) -> Steps:
+        """One step from each state, under an input or at a time where there are such."""
+        ...
 
 
 def local_means(

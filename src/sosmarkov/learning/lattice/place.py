@@ -10,6 +10,7 @@ from scipy.ndimage import binary_fill_holes
 
 from sosmarkov.lattice.axis import Axis
 from sosmarkov.lattice.nodes import MOST_PLACES, Nodes, covering
+from sosmarkov.learning.lattice.local import Stepper
 from sosmarkov.learning.lattice.surrogate import Surrogate
 from sosmarkov.learning.lattice.view import Room
 
@@ -24,7 +25,7 @@ _BUDGET, _BEYOND, _FAR = (20_000, 60_000, 120_000), (0.4, 0.2, 0.0), (4.0, 3.0, 
 
 
 def spacing_for(
-    surrogate: Surrogate, x: Float[np.ndarray, "n d"], acting: Sequence[Float[np.ndarray, " e"] | None]
+    stepper: Stepper, x: Float[np.ndarray, "n d"], acting: Sequence[Float[np.ndarray, " e"] | None]
 ) -> Float[np.ndarray, " d"]:
     """The widest spacing that leaves rows their noise: what entering and leaving a spline blurs is less.
 
@@ -32,7 +33,7 @@ def spacing_for(
     to be 0.2 or more at nearly all states, under whatever acts.
     """
     some = x[:: max(1, len(x) * len(acting) // 800)]
-    each = [surrogate.steps(some, u) for u in acting]
+    each = [stepper.steps(some, u) for u in acting]
     noise, slope = (np.concatenate([getattr(one, name) for one in each]) for name in ("noise", "slope"))
     deviations = np.sqrt(np.quantile(np.einsum("naa->na", noise), 0.25, axis=0))
     noise = noise / (deviations[:, None] * deviations)
@@ -64,7 +65,7 @@ def axes_for(low: np.ndarray, high: np.ndarray, spacing: np.ndarray, rooms: Sequ
 
 
 def reached(
-    surrogate: Surrogate, x: Float[np.ndarray, "n d"], u: Float[np.ndarray, " e"] | None, deviations: float
+    surrogate: Stepper, x: Float[np.ndarray, "n d"], u: Float[np.ndarray, " e"] | None, deviations: float
 ) -> Float[np.ndarray, "m d"]:
     """Where a step may lead from some states: its mean, and so many deviations along each axis of its noise."""
     found = surrogate.steps(x, u)
