@@ -30,13 +30,13 @@ class Rows(NamedTuple):
 
     Attributes:
         matrix: Shape (n, n + 1), each row with a sum of one; the last column is what leaves the nodes.
-        narrow: The share of rows whose noise is too narrow for the spacing: they are wider than asked for.
-        left: The largest share of a row that leaves the nodes.
+        narrow: Whose noise is too narrow for the spacing, shape (n,): these rows are wider than asked for.
+        left: The share of each that leaves the nodes, shape (n,).
     """
 
     matrix: sp.csr_array
-    narrow: float
-    left: float
+    narrow: Bool[np.ndarray, " n"]
+    left: Float[np.ndarray, " n"]
 
 
 def inner_covariance(nodes: Nodes, slope: Float[np.ndarray, "n d d"], noise: Float[np.ndarray, "n d d"]) -> np.ndarray:
@@ -89,8 +89,7 @@ def compile_rows(
     """
     found = compile_entries(nodes, mean, slope, noise, cut)
     matrix = found.matrix(nodes)
-    left = matrix[:, [len(nodes)]].toarray().ravel()
-    return Rows(matrix, float(np.mean(found.narrow)), float(np.max(left)))
+    return Rows(matrix, found.narrow, matrix[:, [len(nodes)]].toarray().ravel())
 
 
 def compile_entries(

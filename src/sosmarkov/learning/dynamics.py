@@ -213,8 +213,8 @@ def _chain(nodes: Nodes, parts: list[Entries], known: Known, broad: Broad, backg
     narrow = float(np.mean(np.any([part.narrow for part in parts], axis=0)))
     if narrow > _NARROW:
         warnings.warn(
-            f"{narrow:.1%} of the lattice's rows are wider than the noise: there nodes {_listed(nodes.spacing)} apart are"
-            " too far apart for it. A smaller spacing= (and more nodes=) would do.",
+            f"{narrow:.1%} of the lattice's rows are wider than the noise: there nodes {_listed(nodes.spacing)} apart"
+            " are too far apart for it. A smaller spacing= (and more nodes=) would do.",
             LatticeWarning,
             stacklevel=3,
         )

@@ -34,6 +34,10 @@ _FORECASTS = "forecasts from known states, mean over 1, 2, 4 and 8 steps"
 _SHARED = {"form", "circular", "bounds", "period", "seed"}
 
 
+# The share of steps with rows wider than their noise that is worth a warning.
+_NARROW = 0.1
+
+
 class LatticeWarning(UserWarning):
     """A lattice is coarser than the noise asks for; the text says by how much and what would do."""
 
@@ -85,10 +89,10 @@ def learn_form(given: Options, data: Dataset) -> MarkovProcess:
         best = max(trials, key=lambda one: one.score)
         process = best.learn(usual)
     report = getattr(process.transition, "report", {})
-    if report.get("narrow", 0.0) > 0.02:
+    if report.get("narrow", 0.0) > _NARROW:
         warnings.warn(
-            f"{report['narrow']:.0%} of the lattice's rows are wider than the noise: its nodes are too far apart for"
-            " it. More data where the noise is small, or fewer coordinates, would let them be closer.",
+            f"{report['narrow']:.0%} of the steps in the data go through rows that are wider than the noise: the"
+            " lattice's nodes are too far apart for it. Fewer coordinates would let them be closer.",
             LatticeWarning,
             stacklevel=4,
         )

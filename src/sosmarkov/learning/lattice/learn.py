@@ -95,12 +95,15 @@ def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"], fineness: f
     nodes = place(surrogate, states, spacing, acting)
     broad = Broad(nodes.axes, np.mean(states, axis=0), _WIDE * np.std(states, axis=0))
     last = (np.full(len(nodes), _BROAD), (np.arange(len(nodes)), np.full(len(nodes), len(nodes))))
+    at, gates = nodes.gates(states)
+    # How often the data look through each gate: what is wrong with a row that nobody comes by does no harm.
+    passed = np.bincount(at.ravel(), gates.ravel(), len(nodes)) / len(states)
     matrices, narrow, left = [], 0.0, 0.0
     for u in acting:
         step = surrogate.steps(nodes.points, u)
         found = compile_rows(nodes, step.mean, step.slope, step.noise, _CUT[nodes.dim - 1])
         matrices.append(sp.csr_array((1.0 - _BROAD) * found.matrix + sp.coo_array(last, found.matrix.shape)))
-        narrow, left = max(narrow, found.narrow), max(left, found.left)
+        narrow, left = max(narrow, float(passed @ found.narrow)), max(left, float(passed @ found.left))
     return LatticeTransition(nodes, matrices, broad, report={"narrow": narrow, "left": left})
 
 
