@@ -16,9 +16,13 @@ from jaxtyping import Float
 from scipy.ndimage import maximum_filter
 
 # Nodes along each side of a box, by the number of coordinates.
-_ORDERS = {1: 16, 2: 10, 3: 7, 4: 5}
-# What a box may miss of the whole; what all may miss together before it is said; logarithms that are not looked at.
-TOLERANCE, REACHED, _FAINT = 1e-12, 1e-9, 42.0
+_ORDERS = {1: 16, 2: 10, 3: 5, 4: 4}
+# What the polynomial on a box may miss of the whole, by the number of coordinates; what all may miss together before it
+# is said.
+TOLERANCES = {1: 1e-12, 2: 1e-11, 3: 1e-6, 4: 1e-5}
+REACHED = {1: 1e-9, 2: 1e-8, 3: 1e-3, 4: 1e-2}
+# What the boxes that are not looked at may hold, as a share of the whole.
+_LEFT_OUT = {1: 1e-17, 2: 1e-15, 3: 1e-8, 4: 1e-6}
 _MOST_VALUES, _ROUNDS, _BLOCK = 3_000_000, 60, 200_000
 _EPS = np.finfo(float).eps
 
@@ -275,7 +279,13 @@ def start(log_density: LogDensity, edges: Sequence[Float[np.ndarray, " _"]]) -> 
     centres = np.stack([grid.reshape(-1) for grid in grids], axis=-1)
     values = np.concatenate([log_density(centres[i : i + _BLOCK]) for i in range(0, len(centres), _BLOCK)])
     around = maximum_filter(values.reshape(grids[0].shape), size=3, mode="nearest").reshape(-1)
-    kept = np.flatnonzero((around > np.max(around) - _FAINT) & (around > -np.inf))
+    volume = np.ones(())
+    for e in edges:
+        volume = np.multiply.outer(volume, np.diff(e))
+    top = np.max(around)
+    masses = np.exp(around - (top if top > -np.inf else 0.0)) * volume.reshape(-1)
+    order = np.argsort(masses)
+    kept = np.sort(order[np.cumsum(masses[order]) > _LEFT_OUT[len(edges)] * np.sum(masses)])
     at = np.unravel_index(kept, grids[0].shape)
     ends = [(e[:-1][a], e[1:][a]) for e, a in zip(edges, at, strict=True)]
     return np.stack([end[0] for end in ends], axis=-1), np.stack([end[1] for end in ends], axis=-1)
@@ -285,14 +295,14 @@ def fitted(
     log_density: LogDensity,
     lower: Float[np.ndarray, "b d"],
     upper: Float[np.ndarray, "b d"],
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
 ) -> tuple[float, Panels]:
     """The logarithm of the integral over these boxes, and the density divided by it.
 
     The polynomials miss no more on a box than `tolerance` of the whole; integrals over whole boxes about its square.
     """
     dim = lower.shape[1]
-    order = _ORDERS[dim]
+    order, tolerance = _ORDERS[dim], TOLERANCES[dim] if tolerance is None else tolerance
     _, w, to_coefficients = _rule(order)
     done: list[Any] = []
     masses, errors, scales, off, top, total = [], [], [], [], -np.inf, 1.0
