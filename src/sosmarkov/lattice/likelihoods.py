@@ -21,7 +21,8 @@ from sosmarkov.lattice.nodes import Nodes
 # Products of mixtures grow: beyond so many terms they are integrated on cells.
 _MOST_TERMS = 64
 # Of messages, in turn until the evidence stands still: integrals over whole cells miss less than polynomials do.
-_TOLERANCES, _STILL = (1e-5, 1e-8, 1e-12), 1e-10
+_TOLERANCES = {1: (1e-5, 1e-8, 1e-12), 2: (1e-5, 1e-8, 1e-11), 3: (1e-4, 1e-6), 4: (1e-3, 1e-5)}
+_STILL = {1: 1e-10, 2: 1e-10, 3: 1e-7, 4: 1e-5}
 # How far a density of another kind reaches, in its standard deviations.
 _CUTS = np.array([-12.0, -8.0, -6.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0])
 
@@ -183,10 +184,10 @@ class CellWeigher(Weigher):
 
     def __init__(self, nodes: Nodes, prior: Belief, given: Likelihood):
         self.nodes, self.prior = nodes, prior
-        for tolerance in _TOLERANCES:
+        for tolerance in _TOLERANCES[nodes.dim]:
             self.log_scale, self.panels = fit(nodes, prior, given.log, given.breaks, tolerance)
             self.error = self._moved(given)
-            if self.error < _STILL:
+            if self.error < _STILL[nodes.dim]:
                 break
         self.x, self.w = self.panels.points() if self.log_scale > -np.inf else (np.zeros((0, nodes.dim)), np.zeros(0))
 
@@ -195,7 +196,7 @@ class CellWeigher(Weigher):
         if self.log_scale == -np.inf:
             return 0.0
         p = self.panels
-        x, w = panels.nodes_of(p.lower, p.upper, p.order - 2)
+        x, w = panels.nodes_of(p.lower, p.upper, p.order - (2 if p.dim < 3 else 1))
         return abs(float(w @ np.exp(density(self.prior, given.log)(x) - self.log_scale)) - 1.0)
 
     def seen(self) -> Float[np.ndarray, " n"]:
@@ -245,7 +246,7 @@ def fit(
     prior: Belief,
     log_factor: Callable[[np.ndarray], np.ndarray],
     breaks: Callable[[int], np.ndarray],
-    tolerance: float = panels.TOLERANCE,
+    tolerance: float | None = None,
 ) -> tuple[float, panels.Panels]:
     """log int p f, and p f divided by it, on the cells where it is."""
     log_density = density(prior, log_factor)
@@ -283,9 +284,9 @@ def _edges(axis: Axis, prior: Belief, breaks: np.ndarray, c: int) -> np.ndarray:
     return found[np.append(True, np.diff(found) > 1e-12 * np.ptp(found))]
 
 
-def report(error: float) -> None:
+def report(error: float, dim: int) -> None:
     """Say so where integrals on cells did not come to a standstill."""
-    if error > panels.REACHED:
+    if error > panels.REACHED[dim]:
         warnings.warn(
             f"Integrals under this reading stand still to about {error:.1g} of their value: its likelihood is very"
             " narrow, or jumps, within cells of the lattice.",

@@ -87,7 +87,7 @@ class LatticeReader(Reader):
         found = weigher(self.transition.nodes, self.transition.belief(C), given)
         if found.error > 0:
             self.reached.append(found.error)
-            report(found.error)
+            report(found.error, self.transition.dim)
         return found
 
     def back(self) -> Callable[[Any, Any, Any, Any], Float[np.ndarray, " n"]]:
@@ -156,7 +156,7 @@ class LatticeReader(Reader):
         behind, given = Behind(transition.nodes, b), NOTHING if given is None else given
         log_mass, panels = fit(transition.nodes, prior, lambda x: given.log(x) + behind(x), given.breaks)
         require_possible(np.asarray(log_mass))
-        report(panels.error)
+        report(panels.error, transition.dim)
         points, w = nodes_of(panels.lower, panels.upper, panels.order)
         # What is left of the density where that of all states together is divided out.
         factor = panels.values.reshape(-1) / prior.prob(points)
@@ -204,7 +204,7 @@ class Read:
             found = weigher(belief.nodes, belief, given)
             if found.error > 0:
                 self.reader.reached.append(found.error)
-                report(found.error)
+                report(found.error, belief.dim)
             P, log_scale = found.seen(), found.log_scale
             mass = np.sum(P)
             require_possible(np.log(mass) if mass > 0 else np.array(-np.inf))

@@ -168,7 +168,7 @@ class LatticeTransition(AbstractTransition):
             found[pairs] = self.chain.log_pairs(flat[pairs], states, index[pairs], int(phase))
         return found.reshape(shape)
 
-    def _times(self, u: ArrayLike | None) -> np.ndarray:
+    def _times(self, u: ArrayLike | None) -> Any:
         """The phases of times of shape (..., 1)."""
         if self.phases == 1:
             if u is not None:

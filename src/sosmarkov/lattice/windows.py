@@ -10,6 +10,7 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.lattice import tables
+from sosmarkov.lattice.axis import within_one_turn
 from sosmarkov.lattice.beliefs import LatticeBelief
 from sosmarkov.lattice.message import Met
 
@@ -131,7 +132,8 @@ class Window:
             return Met(total, 0.0)
         panels, total = self.transition.cells(belief).panels, np.zeros(len(nodes))
         for sign, box in self.boxes:
-            for low, high in _turns(nodes.axes, box):
+            ends = (np.full(nodes.dim, -np.inf), np.full(nodes.dim, np.inf)) if box is None else (box.lower, box.upper)
+            for low, high in within_one_turn(nodes.axes, *ends):
                 x, w = panels.clipped(low, high).points()
                 at, values = nodes.gates(x)
                 total += sign * np.bincount(at.reshape(-1), (values * w[:, None]).reshape(-1), len(nodes))
@@ -143,19 +145,3 @@ class Window:
         held = sum(sign * (1.0 if box is None else box.holds(state, axes)) for sign, box in self.boxes)
         with np.errstate(divide="ignore"):
             return float(np.log(held))
-
-
-def _turns(axes: Any, box: Box | None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """A box as boxes within one turn of each circle."""
-    dim = len(axes)
-    found = [(np.full(dim, -np.inf), np.full(dim, np.inf))]
-    for c, axis in enumerate(axes):
-        if box is None:
-            continue
-        split = []
-        for low, high in axis.pieces(box.lower[c], box.upper[c]):
-            for one in found:
-                split.append((one[0].copy(), one[1].copy()))
-                split[-1][0][c], split[-1][1][c] = low, high
-        found = split
-    return found
