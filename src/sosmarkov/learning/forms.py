@@ -44,9 +44,35 @@ class LatticeWarning(UserWarning):
 
 def factor_options(given: Options) -> list[str]:
     """Options that were given and say how a factor form is learned."""
-    belong = [name for name in names(Model, Training, Run) if name not in _SHARED | {"progress"}]
+    belong = [name for name in names(Model, Training, Run) if name not in _SHARED | {"progress"}] + ["observations"]
     defaults = {each.name: each.default for each in dataclasses.fields(given)}
     return [name for name in belong if not _same(getattr(given, name), defaults[name])]
+
+
+def by_evidence(given: Options, data: Dataset, streamed: bool) -> bool:
+    """Whether a process is learned by least squares and counts, and not by training a factor form; or a ValueError."""
+    asked = factor_options(given)
+    ends = [name for name in ("circular", "bounds") if getattr(given, name) is not None]
+    form = given.form if given.form is None else checks.one_of(given.form, FORMS, "form")
+    if form == "factor" or (form is None and asked):
+        if ends:
+            raise ValueError(
+                f"Expected {ends[0]} with the lattice form, got it with {asked[0] if asked else 'form'} of the factor"
+                " form. Leave one of them out."
+            )
+        return False
+    if asked:
+        raise ValueError(
+            f"Expected form 'factor' with {asked[0]}, which belongs to it, got {form!r}. Leave one of them out."
+        )
+    whole = data.pairs.u is None or given.period is not None
+    suits = not streamed and (form is not None or bool(ends) or (whole and data.dim <= LATTICE_DIM))
+    if streamed and (form is not None or ends):
+        raise ValueError(
+            "Expected trajectories that fit in memory for the lattice and the gaussian form, got so many that they are"
+            " streamed. Give an array of fewer, or use form 'factor'."
+        )
+    return suits
 
 
 def _same(value: Any, default: Any) -> bool:
