@@ -16,7 +16,7 @@ from sosmarkov.learning.checkpoint import Checkpoint, fingerprint
 from sosmarkov.learning.choose import choose, refuse_streamed, refuse_without
 from sosmarkov.learning.factor.barrier import Barrier
 from sosmarkov.learning.factor.plain import Plain
-from sosmarkov.learning.forms import by_evidence, learn_form
+from sosmarkov.learning.forms import by_evidence, factor_options, learn_form, no_less_than_a_linear_step
 from sosmarkov.learning.options import Model, Options, Training, names, takes
 from sosmarkov.learning.phases import plan_of, run
 from sosmarkov.learning.sensing import Make, sense, sense_alone
@@ -131,7 +131,10 @@ def fit(given: Options) -> MarkovProcess | Ensemble:  # noqa: D417 - the fields 
     plan = plan_of(settings, settings.phase_steps)
     found = run(partial(make, settings), plan, settings.members, progress=given.progress, keeper=keeper)
     found = [process.with_columns(columns) for process in found]
-    return found[0] if len(found) == 1 else Ensemble(found, history=found[0].history)
+    if len(found) > 1:
+        return Ensemble(found, history=found[0].history)
+    open_ = given.form is None and not factor_options(given)
+    return no_less_than_a_linear_step(found[0], given, data) if open_ else found[0]
 
 
 def _prepared(given: Options) -> tuple[Options, Dataset, Make | None]:
@@ -139,6 +142,7 @@ def _prepared(given: Options) -> tuple[Options, Dataset, Make | None]:
     present = {name: getattr(given, name) is not None for name in ("transitions", "observations", "inputs")}
     refuse_without(given, present | {"a data frame": is_frame(given.trajectories)})
     if given.trajectories is None and given.transitions is None and given.observations is not None:
+        by_evidence(given)
         return sense_alone(given)
     source = open_source(given.trajectories, **given.picked("trajectory", "time", "columns", "seed"))
     if source.stream is not None:

@@ -17,7 +17,7 @@ from sosmarkov.data.dataset import EXTREME, Dataset, robust_standardize
 from sosmarkov.data.enough import require_enough
 from sosmarkov.data.history import History, PhaseHistory
 from sosmarkov.learning.gaussian import learn_gaussian
-from sosmarkov.learning.held_out import Fold, folds, forecast_scores, mean_score
+from sosmarkov.learning.held_out import Fold, all_of, folds, forecast_scores, mean_score
 from sosmarkov.learning.lattice.fit import learn_lattice, rows_of
 from sosmarkov.learning.lattice.learn import choose
 from sosmarkov.learning.lattice.view import View
@@ -49,8 +49,11 @@ def factor_options(given: Options) -> list[str]:
     return [name for name in belong if not _same(getattr(given, name), defaults[name])]
 
 
-def by_evidence(given: Options, data: Dataset, streamed: bool) -> bool:
-    """Whether a process is learned by least squares and counts, and not by training a factor form; or a ValueError."""
+def by_evidence(given: Options, data: Dataset | None = None, streamed: bool = False) -> bool:
+    """Whether a process is learned by least squares and counts, and not by training a factor form; or a ValueError.
+
+    Without states there are readings alone, from which only a factor form learns.
+    """
     asked = factor_options(given)
     ends = [name for name in ("circular", "bounds") if getattr(given, name) is not None]
     form = given.form if given.form is None else checks.one_of(given.form, FORMS, "form")
@@ -65,6 +68,7 @@ def by_evidence(given: Options, data: Dataset, streamed: bool) -> bool:
         raise ValueError(
             f"Expected form 'factor' with {asked[0]}, which belongs to it, got {form!r}. Leave one of them out."
         )
+    assert data is not None
     whole = data.pairs.u is None or given.period is not None
     suits = not streamed and (form is not None or bool(ends) or (whole and data.dim <= LATTICE_DIM))
     if streamed and (form is not None or ends):
@@ -104,9 +108,10 @@ def learn_form(given: Options, data: Dataset) -> MarkovProcess:
     columns = checks.columns(data.columns, data.dim)
     rooms = rooms_of(given.circular, given.bounds, data.states, columns)
     view = View(rooms, given.period)
+    require_enough(data, 2 * (1 + data.dim))
     usual, lost = data.within(robust_standardize(data.states), EXTREME)
-    require_enough(usual, 2 * (1 + data.dim))
-    parts = folds(usual.pairs, given.seed)
+    # With too few pairs for anything but one linear step there is nothing to judge it against.
+    parts = folds(usual.pairs, given.seed) if len(usual.pairs.x) >= LATTICE_PAIRS else []
     trials = []
     with closing(Progress(given.progress)) as bar:
         for make in _suited(given, usual, view):
@@ -128,6 +133,31 @@ def learn_form(given: Options, data: Dataset) -> MarkovProcess:
     chosen |= {"notes": notes} if notes else {}
     history = _history(chosen, best, time.perf_counter() - began)
     return MarkovProcess(process.transition, process.initial, history=history, columns=columns)
+
+
+def no_less_than_a_linear_step(process: Any, given: Options, data: Dataset) -> Any:
+    """A trained process, or one linear step where its forecasts of what was held out from both are better."""
+    began = time.perf_counter()
+    usual, lost = data.within(robust_standardize(data.states), EXTREME)
+    training, held_out = usual.split(given.validation, given.seed)
+    fold, period, seed = all_of(held_out.pairs), given.period, given.seed
+    linear = learn_gaussian(training, period=period, seed=seed)
+    scores = [mean_score(forecast_scores(one.transition, held_out.pairs, fold)) for one in (process, linear)]
+    seconds = time.perf_counter() - began
+    tried = [
+        {"form": "factor", "score": scores[0], "seconds": process.history.seconds},
+        {"form": "gaussian", "score": scores[1], "seconds": seconds},
+    ]
+    if scores[0] >= scores[1]:
+        history = History(process.history.phases, process.history.chosen | {"tried": tried}, process.history.scores)
+        return MarkovProcess(
+            process.transition, process.initial, sensor=process.sensor, history=history, columns=process.columns
+        )
+    trial = _Trial("gaussian", lambda whole: learn_gaussian(whole, period=period, seed=seed), "", scores[1], seconds)
+    found = trial.learn(usual)
+    chosen: dict[str, Any] = {"form": "gaussian", "gaussian": "one linear step", "set_aside": lost, "seed": seed}
+    history = _history(chosen | {"tried": tried}, trial, process.history.seconds + seconds)
+    return MarkovProcess(found.transition, found.initial, history=history, columns=process.columns)
 
 
 def _suited(given: Options, data: Dataset, view: View) -> list[Callable[..., _Trial]]:
@@ -171,7 +201,7 @@ def _gaussian(given: Options, data: Dataset, view: View, parts: list[Fold]) -> _
         "gaussian",
         lambda whole: learn_gaussian(whole, period=given.period, seed=given.seed),
         "one linear step",
-        mean_score(np.concatenate(scores)),
+        mean_score(np.concatenate(scores)) if scores else float("nan"),
         time.perf_counter() - began,
     )
 

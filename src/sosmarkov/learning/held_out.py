@@ -60,6 +60,13 @@ def folds(pairs: Pairs, seed: int = 0, ahead: tuple[int, ...] = AHEAD) -> list[F
     return found
 
 
+def all_of(pairs: Pairs) -> Fold:
+    """Forecasts within pairs that are held out as a whole."""
+    rows = np.arange(len(pairs.x))
+    held_out = np.ones(len(rows), dtype=bool)
+    return Fold(rows[:0], rows, *_forecasts(rows, held_out, successors(pairs), AHEAD))
+
+
 def successors(pairs: Pairs) -> Int[np.ndarray, " n"]:
     """The pair that begins where each pair ends, -1 where there is none or more than one."""
     count = len(pairs.x)

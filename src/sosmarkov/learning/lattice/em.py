@@ -14,6 +14,10 @@ from sosmarkov.lattice.broad import Broad
 from sosmarkov.lattice.nodes import Nodes
 
 
+# Entries of pairs that are added up at once.
+_BLOCK = 2_000_000
+
+
 class Seen:
     """Pairs as a chain sees them: which entries of its rows each could have taken, and how likely that makes it.
 
@@ -34,14 +38,15 @@ class Seen:
         self.entries = self.entries.reshape(len(x), -1).T.copy()
         # The last entry of each row is the broad part's, where there is one.
         last, there = _places(rows, i, np.full((len(x), 1), rows.shape[1] - 1))
-        self.last, self.last_values = last[..., 0].T.copy(), (there[..., 0] * gates).T.copy()
-        self.last_values *= np.exp(broad.log_prob(x_next))
+        far = there[..., 0] * gates * np.exp(broad.log_prob(x_next))[:, None]
+        self.entries = np.concatenate([self.entries, last[..., 0].T])
+        self.values = np.concatenate([self.values, far.T])
 
     def likelihood(self, data: Float[np.ndarray, " e"]) -> Float[np.ndarray, " n"]:
         """p(x' | x) of each pair, of rows with these entries."""
         found = np.zeros(self.values.shape[1])
-        for entries, values in self._columns():
-            found += values * data[entries]
+        for entries, values in self._blocks():
+            found += np.sum(values * data[entries], axis=0)
         return found
 
     def counts(self, data: Float[np.ndarray, " e"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " e"]:
@@ -49,12 +54,14 @@ class Seen:
         p = self.likelihood(data)
         share = np.divide(weight, p, out=np.zeros_like(p), where=p > 0)
         found = np.zeros(len(data))
-        for entries, values in self._columns():
-            found += np.bincount(entries, share * values, len(data))
+        for entries, values in self._blocks():
+            found += np.bincount(entries.ravel(), (share * values).ravel(), len(data))
         return found * data
 
-    def _columns(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return [*zip(self.entries, self.values, strict=True), *zip(self.last, self.last_values, strict=True)]
+    def _blocks(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Some columns at a time: one sum over all rows for each block, and memory for no more than that."""
+        size = max(1, _BLOCK // max(1, self.values.shape[1]))
+        return [(self.entries[i : i + size], self.values[i : i + size]) for i in range(0, len(self.values), size)]
 
 
 def _places(

@@ -63,9 +63,12 @@ class Neighbours:
         spread = np.std(z, axis=0)
         self.scale = np.where(spread > 0, spread, 1.0)
         self.tree = cKDTree(z / self.scale)
-        # How far apart neighbours are where data are: beyond some times that, there are none to speak of.
-        some = z[:: max(1, len(z) // 2000)] / self.scale
-        self.apart = float(np.quantile(self.tree.query(some, min(8, len(z)))[0].reshape(len(some), -1)[:, -1], 0.9))
+        # How far apart neighbours are where data are: beyond some times that, there are none to speak of. States that
+        # repeat, as rounded ones do, count once.
+        distinct = np.unique(z, axis=0) / self.scale
+        some = distinct[:: max(1, len(distinct) // 2000)]
+        distance = cKDTree(distinct).query(some, min(8, len(distinct)))[0].reshape(len(some), -1)
+        self.apart = float(np.quantile(distance[:, -1], 0.9))
 
     def around(
         self, places: Float[np.ndarray, "n q"], count: int
