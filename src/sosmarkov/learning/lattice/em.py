@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from sosmarkov.lattice.broad import Broad
 from sosmarkov.lattice.nodes import Nodes
 
-
 # Entries of pairs that are added up at once.
 _BLOCK = 2_000_000
 

@@ -94,8 +94,9 @@ class Ground:
         self.rows, self.view = rows, view
         self.z = view.regressors(rows.x, rows.u)
         targets = view.targets(rows.x, rows.x_next)
-        self.linear: LinearStep = linear_step(self.z, targets, rows.weight)
-        self.left = targets - self.linear.ahead(self.z)
+        design = view.design(rows.x, rows.u)
+        self.linear: LinearStep = linear_step(design, targets, rows.weight)
+        self.left = targets - self.linear.ahead(design)
         self.near = Neighbours(self.z, rows.weight)
         self.each = small_noise(self.near, self.left)
         self.pooled = np.mean(self.each, axis=0)
@@ -146,17 +147,19 @@ class Surrogate:
     def steps(self, x: Float[np.ndarray, "n d"], u: Float[np.ndarray, " e"] | None = None) -> Steps:
         """One step from each state, under an input or at a time where there are such."""
         view, linear = self.ground.view, self.ground.linear
-        z = view.regressors(x, None if u is None else np.broadcast_to(u, (len(x), len(u))))
+        acting = None if u is None else np.broadcast_to(u, (len(x), len(u)))
+        z = view.regressors(x, acting)
         values, slopes = self._corrected(z)
         noise, nearness = self.noises(z)
-        mean = view.next(x, linear.ahead(z) + values)
-        return Steps(mean, view.slopes(x, linear.slope + slopes), noise, nearness)
+        mean = view.next(x, linear.ahead(view.design(x, acting)) + values)
+        return Steps(mean, view.slopes(x, view.by_regressor(acting, linear.slope) + slopes), noise, nearness)
 
     def log_prob(self, rows: Rows) -> Float[np.ndarray, " n"]:
         """log N(x'; mean, noise) of pairs."""
         view = self.ground.view
         z = view.regressors(rows.x, rows.u)
-        off = view.targets(rows.x, rows.x_next) - self.ground.linear.ahead(z) - self._corrected(z)[0]
+        said = self.ground.linear.ahead(view.design(rows.x, rows.u)) + self._corrected(z)[0]
+        off = view.targets(rows.x, rows.x_next) - said
         return log_normal(off, self.noises(z)[0])
 
     def _corrected(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
