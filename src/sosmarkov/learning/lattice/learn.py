@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from jaxtyping import Float
 
 from sosmarkov.lattice.broad import Broad
+from sosmarkov.lattice.counts import Seen, learn_rows
 from sosmarkov.lattice.rows import compile_rows
 from sosmarkov.lattice.transition import LatticeTransition
 from sosmarkov.learning.held_out import Fold, forecast_scores
-from sosmarkov.learning.lattice.em import Seen, learn_rows
 from sosmarkov.learning.lattice.place import place, spacing_for
 from sosmarkov.learning.lattice.surrogate import Ground, Rows, Surrogate, Way, best_way
 from sosmarkov.learning.lattice.view import View
@@ -22,6 +22,8 @@ from sosmarkov.learning.lattice.view import View
 _LOOK, _HELD_OUT = 5000, 3000
 # What counts may weigh against: rows of data behind each row of the chain; None leaves the rows as compiled.
 STRENGTHS = (None, 160.0, 40.0, 10.0, 3.0)
+# Rows of data that a row which counts did not better stands for, beside those its gate saw.
+STANDING = 640.0
 # Entries of rows below this share of the largest are cut: what lies out there is the broad part's and the counts'.
 _CUT = 1e-5
 # Share of the broad part in every row, and its width in deviations of the states.
@@ -71,7 +73,8 @@ def choose(rows: Rows, folds: Sequence[Fold], view: View) -> tuple[Recipe, Float
 def learned(rows: Rows, recipe: Recipe, view: View) -> LatticeTransition:
     """The lattice of a recipe from all rows."""
     transition = compiled(Surrogate(Ground(rows, view), recipe.way), rows.states)
-    return transition if recipe.strength is None else _Counts(transition, rows).learned(recipe.strength)
+    counts = _Counts(transition, rows)
+    return counts.standing() if recipe.strength is None else counts.learned(recipe.strength)
 
 
 def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"]) -> LatticeTransition:
@@ -108,17 +111,28 @@ class _Counts:
         self.transition, chain = transition, transition.chain
         times = np.zeros(len(rows.x)) if rows.u is None else rows.u[:, 0]
         phase = np.rint(times).astype(int) % chain.phases
-        self.parts = []
-        for one, matrix in enumerate(chain.matrices):
-            at = rows.at(np.flatnonzero(phase == one))
-            self.parts.append((Seen(chain.nodes, chain.broad, matrix, at.x, at.x_next), at.weight))
+        self.rows = [rows.at(np.flatnonzero(phase == one)) for one in range(chain.phases)]
+        self.parts = [
+            (Seen(chain.nodes, chain.broad, matrix, at.x, at.x_next), at.weight)
+            for matrix, at in zip(chain.matrices, self.rows, strict=True)
+        ]
 
     def learned(self, strength: float | None) -> LatticeTransition:
         """The transition after counting, shrunk to what it was."""
         if strength is None:
             return self.transition
-        matrices = [learn_rows(seen, weight, strength) for seen, weight in self.parts]
-        return LatticeTransition(self.transition.nodes, matrices, self.transition.broad, report=self.transition.report)
+        found = [learn_rows(seen, weight, strength) for seen, weight in self.parts]
+        return self._with([one.rows for one in found], [one.behind for one in found])
+
+    def standing(self) -> LatticeTransition:
+        """The transition as it is, standing for the pairs that each gate saw, and for what smooths between them."""
+        chain = self.transition.chain
+        behind = [STANDING + chain.visits(at.x, at.weight) for at in self.rows]
+        return self._with(chain.matrices, behind)
+
+    def _with(self, matrices: list[sp.csr_array], behind: list[np.ndarray]) -> LatticeTransition:
+        old = self.transition
+        return LatticeTransition(old.nodes, matrices, old.broad, report=old.report, behind=np.concatenate(behind))
 
     def score(self, transition: LatticeTransition) -> float:
         """The mean log-density of the pairs under rows with entries in the same places."""
