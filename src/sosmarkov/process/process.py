@@ -114,8 +114,8 @@ class MarkovProcess(Model):
             time: For a data frame, the column to sort each trajectory by.
             strength: How many rows of data each row of a lattice stands for. None: as many as it was learned from.
         """
-        names = {"trajectory": trajectory, "time": time}
-        source = open_source(more, columns=self.columns if is_frame(more) else None, **names)
+        columns = self.columns if is_frame(more) else None
+        source = open_source(more, trajectory=trajectory, time=time, columns=columns)
         features = self.transition.features
         period = None if features is None else features.period
         # p(x0) is not learned from these: any states will do.

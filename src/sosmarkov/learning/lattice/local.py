@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -102,6 +102,7 @@ class Steps(NamedTuple):
     near: Float[np.ndarray, " n"]
 
 
+@runtime_checkable
 class Stepper(Protocol):
     """What says one step from anywhere: learned from data, or known."""
 
