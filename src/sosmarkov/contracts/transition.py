@@ -18,6 +18,7 @@ from sosmarkov.contracts.known import KnownState
 from sosmarkov.contracts.long_run import LongRun
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
+from sosmarkov.data.dataset import Pairs
 from sosmarkov.data.given import several
 from sosmarkov.spaces.transforms import Transform
 
@@ -71,6 +72,14 @@ class AbstractTransition(eqx.Module):
     @abstractmethod
     def parameter_count(self) -> int:
         """Free numbers."""
+
+    def learned(self, pairs: Pairs, strength: float | None = None) -> tuple[Any, dict[str, float]]:
+        """The transition after more pairs of states, and what there is to tell of them; forms that add up have this."""
+        del pairs, strength
+        raise ValueError(
+            "Expected a process of the lattice or the gaussian form to learn more, for what they count adds up, got the"
+            " factor form. Fit it again to all data: sm.fit(trajectories)."
+        )
 
     @abstractmethod
     def summary(self) -> str:

@@ -28,6 +28,7 @@ class Entry(NamedTuple):
     read: Callable[[Any], Any] | None
     infinite: bool
     model: str | None
+    optional: tuple[str, ...] = ()
 
 
 ENTRIES: dict[str, Entry] = {}
@@ -41,6 +42,7 @@ def stored(
     read: Callable[[Any], Any] | None = None,
     infinite: bool = False,
     model: str | None = None,
+    optional: Sequence[str] = (),
 ) -> Callable[[Kind], Kind]:
     """Make a class known to model files, by its own name.
 
@@ -53,6 +55,7 @@ def stored(
         read: The object to read the fields from, where that is another one.
         infinite: Whether numbers may be infinite or NaN.
         model: What a file calls it that holds nothing else: "process".
+        optional: Those of the fields that files of older versions do not have; they are None then.
     """
 
     def known(kind: Kind) -> Kind:
@@ -65,7 +68,9 @@ def stored(
             )
         names = fields or tuple(field.name for field in dataclasses.fields(kind) if field.name not in derived)
         built = (lambda found: kind(**found)) if derived and make is None else make
-        ENTRIES[kind.__name__] = Entry(kind, names, tuple(derived), built, check, read, infinite, model)
+        ENTRIES[kind.__name__] = Entry(
+            kind, names, tuple(derived), built, check, read, infinite, model, tuple(optional)
+        )
         return kind
 
     return known

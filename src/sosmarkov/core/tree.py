@@ -119,10 +119,10 @@ class Reader:
         entry = ENTRIES[name]
         wanted = {"class", "fields", "derived"} if entry.derived else {"class", "fields"}
         require(set(node) == wanted, f"{sorted(wanted)} of {name}, got {sorted(node)}")
-        if type(fields) is not dict or set(fields) != set(entry.fields):
+        if type(fields) is not dict or set(fields) | set(entry.optional) != set(entry.fields):
             got = sorted(fields) if type(fields) is dict else fields
             raise ValueError(f"Expected the fields {sorted(entry.fields)} of {name}, got {got}.")
-        found = {key: self.decode(fields[key]) for key in entry.fields}
+        found = {key: self.decode(fields.get(key)) for key in entry.fields}
         _require_types(name, entry, found)
         if entry.derived:
             value = self._completed(name, entry, found, node["derived"])

@@ -12,6 +12,7 @@ from numpy import ndarray
 from sosmarkov.data.enough import collinear
 from sosmarkov.gaussian import mixture as mixtures
 from sosmarkov.gaussian.mixture import Mixture
+from sosmarkov.gaussian.moments import Moments
 from sosmarkov.gaussian.transition import GaussianTransition
 
 # Strengths of the ridge towards the pooled step that are tried, in rows; infinite: the pooled step for every phase.
@@ -74,7 +75,8 @@ def linear_step(
     Q = _noise(found.scatter / found.freedom, x_next, columns)
     d = x.shape[1]
     B = None if u is None else found.beta[d:-1].T
-    transition = GaussianTransition(found.beta[:d].T, found.beta[-1], Q, B)
+    moments = Moments.of(Z, x_next, weight, [np.arange(len(Z))], None)
+    transition = GaussianTransition(found.beta[:d].T, found.beta[-1], Q, B, moments)
     return Learned(transition, None, _score(found.left_out, Q, weight))
 
 
@@ -133,7 +135,8 @@ def phase_steps(
     noises = [Q if np.isinf(best) else (one.scatter + best * Q) / (one.freedom + best) for one in found]
     betas = np.array([one.beta for one in found])
     noises = np.array([_noise(one, x_next, columns) for one in noises])
-    transition = GaussianTransition(np.swapaxes(betas[:, :d], 1, 2), betas[:, d], noises)
+    moments = Moments.of(Z, x_next, weight, rows, float(best))
+    transition = GaussianTransition(np.swapaxes(betas[:, :d], 1, 2), betas[:, d], noises, moments=moments)
     scores = [_score(one.left_out, noise, weight[r]) for one, noise, r in zip(found, noises, rows, strict=True)]
     shares = [np.sum(weight[r]) for r in rows]
     there = [k for k, share in enumerate(shares) if share > 0]

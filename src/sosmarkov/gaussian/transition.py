@@ -17,10 +17,12 @@ from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.draws import generator
 from sosmarkov.core.stored import stored
+from sosmarkov.data.dataset import EXTREME, Pairs
 from sosmarkov.gaussian import mixture as mixtures
 from sosmarkov.gaussian.beliefs import numbers, of, positive_definite
 from sosmarkov.gaussian.long_run import GaussianRun
 from sosmarkov.gaussian.mixture import Behind, LinearStep, Mixture
+from sosmarkov.gaussian.moments import Moments
 from sosmarkov.gaussian.readings import LinearReader
 from sosmarkov.gaussian.windows import Box, Message, Window
 from sosmarkov.spaces.transforms import Identity
@@ -40,7 +42,7 @@ class Inputs(NamedTuple):
     period: int | None
 
 
-@stored("F", "b", "Q", "B", make=lambda fields: GaussianTransition(**fields))
+@stored("F", "b", "Q", "B", "moments", make=lambda fields: GaussianTransition(**fields), optional=["moments"])
 class GaussianTransition(AbstractTransition):
     """p(x' | x) = N(x'; F x + b, Q), or N(x'; F x + b + B u, Q) under inputs, or one such step a phase of a period.
 
@@ -52,6 +54,7 @@ class GaussianTransition(AbstractTransition):
         b: Shape (d,), or (p, d).
         Q: Symmetric and positive definite, shape (d, d), or (p, d, d).
         B: Shape (d, e), where inputs u act; none with a period, whose input is the time.
+        moments: Of the data it was learned from, which it can go on learning by.
     """
 
     form_name: ClassVar[str] = "gaussian"
@@ -60,8 +63,11 @@ class GaussianTransition(AbstractTransition):
     b: Float[ndarray, "*p d"]
     Q: Float[ndarray, "*p d d"]
     B: Float[ndarray, "d e"] | None
+    moments: Moments | None
 
-    def __init__(self, F: ArrayLike, b: ArrayLike, Q: ArrayLike, B: ArrayLike | None = None):
+    def __init__(
+        self, F: ArrayLike, b: ArrayLike, Q: ArrayLike, B: ArrayLike | None = None, moments: Moments | None = None
+    ):
         F, b, Q = numbers(F, "F"), numbers(b, "b"), numbers(Q, "Q")
         dim = F.shape[-1] if F.ndim else 0
         lengths = {len(part) for part, own in ((F, 2), (b, 1), (Q, 2)) if part.ndim == own + 1}
@@ -75,7 +81,7 @@ class GaussianTransition(AbstractTransition):
             )
         self.F, self.b, self.Q = (np.array(np.broadcast_to(part, (*lead, *own))) for part, own in wanted)
         self.Q = positive_definite(self.Q, "Q")
-        self.B = None if B is None else numbers(B, "B")
+        self.B, self.moments = None if B is None else numbers(B, "B"), moments
         if self.B is not None and (self.B.ndim != 2 or len(self.B) != dim or 0 in self.B.shape):
             raise ValueError(f"Expected B of shape ({dim}, e), got {self.B.shape}.")
         if self.B is not None and lead:
@@ -146,6 +152,33 @@ class GaussianTransition(AbstractTransition):
         if given.ndim != 1:
             raise ValueError(f"Expected one input of shape ({self.features.dim},), got {given.shape}.")
         return self.at(given)
+
+    # --- more data --------------------------------------------------------------------------------
+
+    def learned(self, pairs: Pairs, strength: float | None = None) -> tuple[GaussianTransition, dict[str, float]]:
+        """The least squares of all data so far: moments add up."""
+        if self.moments is None:
+            raise ValueError(
+                "Expected a gaussian process that was learned from data to learn more, got one of given matrices. Fit"
+                " one to all data: sm.fit(data, form='gaussian')."
+            )
+        if strength is not None:
+            raise ValueError(
+                f"Expected strength= with the lattice form, got {strength} with the gaussian one. Leave it out."
+            )
+        mean, deviation = self.moments.spread()
+        d, usual = self.dim, lambda x: np.abs(x - mean[:d]) <= EXTREME * deviation[:d]
+        odd = int(np.sum(~np.all(usual(pairs.x) & usual(pairs.x_next), axis=1)))
+        if odd:
+            raise ValueError(
+                f"Expected states within {EXTREME:g} deviations of those that were learned from, got others in {odd} of"
+                f" {len(pairs.x)} pairs. Leave them out."
+            )
+        z = [pairs.x, *([] if self.B is None else [pairs.u]), np.ones((len(pairs.x), 1))]
+        phase = np.zeros(len(pairs.x), dtype=int) if self.period is None else self._phases(np.asarray(pairs.u))
+        rows = [np.flatnonzero(phase == one) for one in range(self.period or 1)]
+        more = Moments.of(np.concatenate(z, axis=1), pairs.x_next, pairs.weight, rows, self.moments.ridge)
+        return from_moments(self.moments.plus(more), self.B is not None), {}
 
     # --- the conditional density ------------------------------------------------------------------
 
@@ -308,6 +341,16 @@ class GaussianTransition(AbstractTransition):
             residual=0.0,
             converged=True,
         )
+
+
+def from_moments(moments: Moments, driven: bool) -> GaussianTransition:
+    """The step of some moments, under inputs or none."""
+    (found, noises), d = moments.solved(), moments.factor.shape[1] - moments.width
+    if moments.ridge is None:
+        beta = found[0].beta
+        return GaussianTransition(beta[:d].T, beta[-1], noises[0], beta[d:-1].T if driven else None, moments)
+    betas = np.array([one.beta for one in found])
+    return GaussianTransition(np.swapaxes(betas[:, :d], 1, 2), betas[:, d], np.array(noises), None, moments)
 
 
 def _given(u: Any) -> ndarray:

@@ -122,6 +122,11 @@ class Chain:
         at, values = self.nodes.gates(x)
         return np.bincount(at.reshape(-1), values.reshape(-1), len(self.nodes)) / len(x)
 
+    def visits(self, x: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
+        """How much of some weighted states each gate sees."""
+        at, values = self.nodes.gates(x)
+        return np.bincount(at.reshape(-1), (values * weight[:, None]).reshape(-1), len(self.nodes))
+
     def inside(self, x: np.ndarray) -> np.ndarray:
         """Whether states lie within all bounds."""
         return np.all([axis.allowed(x[..., c]) for c, axis in enumerate(self.nodes.axes)], axis=0)

@@ -17,10 +17,12 @@ from sosmarkov.contracts.transition import AbstractTransition
 from sosmarkov.core import checks, draws
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.stored import Fields, require, stored
+from sosmarkov.data.dataset import Pairs
 from sosmarkov.lattice.beliefs import LatticeBelief
 from sosmarkov.lattice.broad import Broad
 from sosmarkov.lattice.cells import CellBelief
 from sosmarkov.lattice.chain import Chain
+from sosmarkov.lattice.counts import PASSES, Seen, learn_rows
 from sosmarkov.lattice.long_run import LatticeRun
 from sosmarkov.lattice.message import Met
 from sosmarkov.lattice.nodes import Nodes
@@ -45,10 +47,10 @@ def _made(fields: Fields) -> LatticeTransition:
     rows = sp.csr_array(parts, (phases[0] * n, n + 1))
     rows.check_format(full_check=True)
     given = [rows[k * n : (k + 1) * n] for k in range(phases[0])]
-    return LatticeTransition(nodes, given, fields["broad"], report=fields["report"])
+    return LatticeTransition(nodes, given, fields["broad"], report=fields["report"], behind=fields["behind"])
 
 
-@stored("nodes", "broad", "shares", "columns", "starts", "report", make=_made)
+@stored("nodes", "broad", "shares", "columns", "starts", "report", "behind", make=_made, optional=["behind"])
 class LatticeTransition(AbstractTransition):
     """p(x' | x) = sum_i w_i(x) (sum_(j <= n) A_ij D_j(x') + A_i(n+1) t(x')), normalised for every x.
 
@@ -58,6 +60,8 @@ class LatticeTransition(AbstractTransition):
             input is the time, and phase 0 moves states at times 0, period, 2 period, ....
         broad: t.
         report: What is worth knowing of how the rows were made, such as the share of rows too narrow for the spacing.
+        behind: How many rows of data each row stands for, of all phases, shape (k n,): what more data are counted
+            against; None where it was not learned.
     """
 
     form_name: ClassVar[str] = "lattice"
@@ -68,6 +72,7 @@ class LatticeTransition(AbstractTransition):
     columns: Int[np.ndarray, " k"]
     starts: Int[np.ndarray, " r"]
     report: dict[str, float]
+    behind: Float[np.ndarray, " b"] | None
 
     def __init__(
         self,
@@ -76,6 +81,7 @@ class LatticeTransition(AbstractTransition):
         broad: Broad,
         *,
         report: dict[str, float] | None = None,
+        behind: Float[np.ndarray, " b"] | None = None,
     ):
         given = list(matrix) if isinstance(matrix, (list, tuple)) else [matrix]
         rows: Any = sp.vstack([sp.csr_array(one) for one in given], format="csr")
@@ -86,6 +92,9 @@ class LatticeTransition(AbstractTransition):
         sound = np.all(rows.data >= 0) and np.max(np.abs(sums - 1.0)) < 1e-9
         require(sound, "rows that are not negative and add up to one")
         require(nodes.axes == broad.axes, "a broad part on the axes of the nodes")
+        whole = behind is None or (behind.shape == sums.shape and bool(np.all(behind > 0)))
+        require(whole, "as many numbers above zero behind rows as there are rows")
+        self.behind = behind
         self.nodes, self.broad, self.report = nodes, broad, dict(report or {})
         self.shares, self.columns, self.starts = rows.data.astype(float), rows.indices, rows.indptr
 
@@ -150,6 +159,42 @@ class LatticeTransition(AbstractTransition):
         if given.shape != (1,):
             raise ValueError(f"Expected one time, of shape (1,), got {given.shape}.")
         return self.at(given)
+
+    # --- more data --------------------------------------------------------------------------------
+
+    def learned(
+        self, pairs: Pairs, strength: float | None = None, passes: int = PASSES
+    ) -> tuple[LatticeTransition, dict[str, float]]:
+        """Rows after counting more pairs against those they stand for; nodes stay.
+
+        Also how many pairs lead beyond all nodes: they are counted to the broad part.
+        """
+        behind = self.behind if strength is None else np.full(len(self.starts) - 1, float(strength))
+        if behind is None:
+            raise ValueError(
+                "Expected strength=, how many rows of data each row stands for, with a lattice that was not learned"
+                " from data, got none. With 100, a hundred pairs from one place weigh as much as what was known."
+            )
+        if not np.all(behind > 0):
+            raise ValueError(f"Expected a strength above zero, got {strength}.")
+        if not np.all(self.chain.inside(pairs.x) & self.chain.inside(pairs.x_next)):
+            ends = [(axis.lower, axis.upper) for axis in self.nodes.axes]
+            raise ValueError(f"Expected states within the bounds {ends}, got some beyond. Leave them out.")
+        times = np.zeros(len(pairs.x)) if self.phases == 1 else np.asarray(pairs.u)[:, 0]
+        phase, parts, n = np.rint(times).astype(int) % self.phases, [], len(self.nodes)
+        for one, matrix in enumerate(self.chain.matrices):
+            at = phase == one
+            seen = Seen(self.nodes, self.broad, matrix, pairs.x[at], pairs.x_next[at])
+            parts.append(learn_rows(seen, pairs.weight[at], behind[one * n : (one + 1) * n], passes))
+        found = LatticeTransition(
+            self.nodes,
+            [part.rows for part in parts],
+            self.broad,
+            report=self.report,
+            behind=np.concatenate([part.behind for part in parts]),
+        )
+        beyond = int(np.sum(~np.any(self.nodes.densities(pairs.x_next)[1] > 0, axis=1)))
+        return found, {"beyond the nodes": beyond}
 
     # --- the conditional density ------------------------------------------------------------------
 

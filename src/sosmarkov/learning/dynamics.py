@@ -17,6 +17,7 @@ from sosmarkov.core.checks import ArrayLike
 from sosmarkov.data.history import History
 from sosmarkov.gaussian.beliefs import GaussianBelief
 from sosmarkov.lattice.axis import Axis
+from sosmarkov.lattice.beliefs import LatticeBelief
 from sosmarkov.lattice.broad import Broad
 from sosmarkov.lattice.nodes import Nodes
 from sosmarkov.lattice.rows import Entries, compile_entries, too_narrow
@@ -32,6 +33,8 @@ from sosmarkov.process.process import MarkovProcess
 # Places at which steps are looked at for the spacing, and rows wider than the noise that are passed over in silence.
 _LOOK, _NARROW = 800, 0.01
 _MOST_NODES, _BACKGROUND = 100_000, 1e-6
+# Deviations beyond which a Gaussian start has next to nothing.
+_FAR = 7.0
 
 
 def from_dynamics(
@@ -66,7 +69,8 @@ def from_dynamics(
         spacing: From node to node, one number or one a coordinate; None: the widest that leaves rows their noise.
         nodes: At most so many.
         background: Share of a broad density in every row, so that what no row speaks of has a density; what leaves the
-            nodes goes there as well (`process.transition.report["left"]` has the most of any row). 0 switches it off.
+            nodes goes there as well (`process.transition.report` has the most of any row, "left", and the share of rows
+            of which more than half does, "leaving"). 0 switches it off.
         circular: Coordinates that are angles and wrap round, as for `fit`.
         bounds: Of coordinates that have some, as for `fit`.
         columns: Names of the coordinates.
@@ -79,10 +83,11 @@ def from_dynamics(
     low, high = box_of(lower, upper)
     names = checks.columns(columns, len(low))
     rooms = rooms_of(circular, bounds, np.stack([low, high]), names)
-    start, most = _start(initial, len(low)), checks.count(nodes, "nodes", 1)
+    start, most = _start(initial, names), checks.count(nodes, "nodes", 1)
     if not 0.0 <= background < 1.0:
         raise ValueError(f"Expected a background between 0 and 1, got {background!r}.")
     plan = _planned(Known(f, noise_of(noise, len(low)), rooms, 1e-3 * (high - low)), low, high, spacing)
+    _require_start(start, plan.axes)
     bar = Progress(progress)
     try:
         found, parts = _made(plan, start, most, bar)
@@ -91,12 +96,9 @@ def from_dynamics(
     broad = Broad(found.axes, 0.5 * (low + high), 0.5 * (high - low))
     transition = _chain(found, parts, plan.known, broad, background)
     chosen = {"form": "lattice", "lattice": "known dynamics", "spacing": plan.spacing.tolist(), "nodes": len(found)}
-    chosen |= {
-        "narrow": transition.report["narrow"],
-        "left": transition.report["left"],
-        "background": float(background),
-    }
-    return MarkovProcess(transition, start, history=History((), chosen), columns=names)
+    chosen |= transition.report | {"background": float(background)}
+    placed = _placed(start, found, broad)
+    return MarkovProcess(transition, placed, history=History((), chosen), columns=names)
 
 
 class _Plan(NamedTuple):
@@ -147,7 +149,28 @@ def _planned(known: Known, low: np.ndarray, high: np.ndarray, spacing: ArrayLike
         # A lattice closer than each part needs serves all of them.
         h = np.min([spacing_for(known.of(k), look, [None]) for k in range(len(known.parts))], axis=0)
     axes = tuple(axes_for(low, high, h, known.rooms))
+    _require_inside(known, look, axes)
     return _Plan(known.over(0.5 * np.array([axis.spacing for axis in axes])), axes, (low, high), look)
+
+
+def _within(axis: Axis, x: Any) -> Any:
+    """Whether states lie among the nodes of an axis, and within its bounds."""
+    u = (x - axis.origin) / axis.spacing
+    return (axis.ends == "wrapped") | ((u >= -0.5) & (u <= axis.count - 0.5))
+
+
+def _require_inside(known: Known, look: np.ndarray, axes: Sequence[Axis]) -> None:
+    """Refuse steps that lead out of the box, or past its bounds, from everywhere."""
+    x = known.values(look)
+    inside = np.zeros(len(x), dtype=bool)
+    for part in known.parts:
+        each = zip(axes, (x + part.shift).T, strict=True)
+        inside |= np.all([_within(axis, y) for axis, y in each], axis=0)
+    if not np.any(inside):
+        raise ValueError(
+            f"Expected steps that stay in the box, got f(x) beyond it from all of {len(x)} places in it, such as"
+            f" {x[0].tolist()} from {look[0].tolist()}. Give lower and upper around the states the process visits."
+        )
 
 
 def _made(plan: _Plan, start: Belief, most: int, bar: Progress) -> tuple[Nodes, list[Entries]]:
@@ -170,9 +193,8 @@ def _made(plan: _Plan, start: Belief, most: int, bar: Progress) -> tuple[Nodes, 
         raise ValueError(_too_many(plan, most, f"a box of {plan.places:,} places, more than can be looked through"))
     reach = reached(plan.axes, start, lambda some: (rows(some), weights), most)
     if reach is None:
-        raise ValueError(
-            _too_many(plan, most, f"a box of {plan.places:,} places, more than {most:,} of which are reached")
-        )
+        got = f"a box of {plan.places:,} places, of which beliefs reach more"
+        raise ValueError(_too_many(plan, most, got))
     return reach
 
 
@@ -182,7 +204,7 @@ def _too_many(plan: _Plan, most: int, got: str) -> str:
     narrow, wide = 1.0, 1.0
     while np.prod([float(axis.count) for axis in plan.wider(wide)]) > most:
         narrow, wide = wide, 1.5 * wide
-        if wide > 1e4:
+        if wide > 1e15:
             return f"{said} Give more nodes, a smaller box, or an initial belief that reaches fewer of them."
     for _ in range(20):
         middle = 0.5 * (narrow + wide)
@@ -205,15 +227,10 @@ def _chain(nodes: Nodes, parts: list[Entries], known: Known, broad: Broad, backg
     matrix = sum(weight * part.matrix(nodes) for weight, part in zip(weights, parts, strict=True))
     matrix = sp.csr_array(matrix)
     left = matrix[:, [len(nodes)]].toarray().ravel()
-    if np.min(left) > 0.5:
-        raise ValueError(
-            f"Expected steps that stay in the box, got f(x) beyond it or its bounds from all {len(nodes):,} nodes. Give"
-            " lower and upper around the states the process visits, in the units of f."
-        )
     narrow = float(np.mean(np.any([part.narrow for part in parts], axis=0)))
     if narrow > _NARROW:
         warnings.warn(
-            f"{narrow:.1%} of the lattice's rows are wider than the noise: there nodes {_listed(nodes.spacing)} apart"
+            f"{narrow:.1%} of the lattice's rows are wider than the noise: there, nodes {_listed(nodes.spacing)} apart"
             " are too far apart for it. A smaller spacing= (and more nodes=) would do.",
             LatticeWarning,
             stacklevel=3,
@@ -222,11 +239,13 @@ def _chain(nodes: Nodes, parts: list[Entries], known: Known, broad: Broad, backg
         n = len(nodes)
         last = sp.coo_array((np.full(n, background), (np.arange(n), np.full(n, n))), matrix.shape)
         matrix = sp.csr_array((1.0 - background) * matrix + last)
-    return LatticeTransition(nodes, matrix, broad, report={"narrow": narrow, "left": float(np.max(left))})
+    report = {"narrow": narrow, "left": float(np.max(left)), "leaving": float(np.mean(left > 0.5))}
+    return LatticeTransition(nodes, matrix, broad, report=report)
 
 
-def _start(initial: Any, dim: int) -> Belief:
+def _start(initial: Any, names: Sequence[str]) -> Belief:
     """A belief from what was given."""
+    dim = len(names)
     if initial is None:
         raise ValueError(
             "Expected initial, where the process starts: a known state, (mean, covariance), or a belief, got none."
@@ -236,10 +255,38 @@ def _start(initial: Any, dim: int) -> Belief:
     elif isinstance(initial, (tuple, list)) and len(initial) == 2 and np.ndim(initial[1]) == 2:
         found = GaussianBelief(*initial)
     else:
-        found = KnownState(checks.state(initial, dim))
+        found = KnownState(checks.state(initial, dim, names))
     if found.dim != dim:
         raise ValueError(f"Expected an initial belief over {dim} coordinates, got {found.dim}.")
     return found
+
+
+def _require_start(start: Belief, axes: Sequence[Axis]) -> None:
+    """Refuse a start that no node is near."""
+    mean = np.asarray(start.mean())
+    inside = [bool(_within(axis, m)) for axis, m in zip(axes, mean, strict=True)]
+    if not all(inside):
+        raise ValueError(
+            f"Expected an initial belief within lower and upper, got one around {mean.tolist()}. Widen the box."
+        )
+
+
+def _placed(start: Belief, nodes: Nodes, broad: Broad) -> Belief:
+    """The start as it is; a Gaussian that goes across the cut of a circle as shares of nodes, wrapped round.
+
+    Those have its mean and covariance: it is the row of a step that leads to it from everywhere.
+    """
+    circles = [c for c, axis in enumerate(nodes.axes) if axis.ends == "wrapped"]
+    if not isinstance(start, GaussianBelief) or not circles:
+        return start
+    far = _FAR * np.sqrt(np.diagonal(start.covariances, axis1=1, axis2=2))
+    across = [np.any((start.means - far)[:, c] < nodes.axes[c].lower) for c in circles]
+    across += [np.any((start.means + far)[:, c] > nodes.axes[c].upper) for c in circles]
+    if not any(across):
+        return start
+    some = Nodes(nodes.axes, np.arange(len(start.means)))
+    rows = compile_entries(some, start.means, np.zeros_like(start.covariances), start.covariances)
+    return LatticeBelief(nodes, broad, start.weights @ rows.matrix(nodes).toarray())
 
 
 def _listed(numbers: np.ndarray) -> str:

@@ -16,7 +16,9 @@ from sosmarkov.contracts.transition import AbstractTransition
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.stored import stored
-from sosmarkov.data.history import require_history
+from sosmarkov.data.frames import is_frame
+from sosmarkov.data.gather import gather, open_source
+from sosmarkov.data.history import History, require_history
 from sosmarkov.process.model import Ask, Mix, Model, Start, start_of
 from sosmarkov.spaces.transforms import Transform
 
@@ -91,6 +93,50 @@ class MarkovProcess(Model):
         learned = getattr(self.history, "chosen", {}).get("sensor") in ("linear", "joint")
         return "learned with the process" if learned else f"{type(self.sensor).__name__}, given"
 
+    def learn(
+        self,
+        more: Any = None,
+        *,
+        transitions: tuple[ArrayLike, ArrayLike] | None = None,
+        weights: ArrayLike | None = None,
+        inputs: ArrayLike | Sequence[ArrayLike] | None = None,
+        trajectory: str | None = None,
+        time: str | None = None,
+        strength: float | None = None,
+    ) -> MarkovProcess:
+        """The same process after more data; p(x0) stays what it is.
+
+        A gaussian process becomes what least squares give for all data so far. A lattice keeps its nodes, and its rows
+        count the new pairs against as many as each stands for; those that lead beyond all nodes go to its broad part,
+        and `history.chosen["learned"]` says how many. No data are kept, and a process from a file learns as well.
+
+        Args:
+            more: Trajectories, one long series or a data frame, as for `fit`.
+            transitions: Instead, pairs (x, x_next), each (N, d).
+            weights: One weight >= 0 per trajectory, or per pair.
+            inputs: Of each step, as for `fit`. With a period: the time of each step; None: counted from 0.
+            trajectory: For a data frame, the column that says which trajectory a row belongs to.
+            time: For a data frame, the column to sort each trajectory by.
+            strength: How many rows of data each row of a lattice stands for. None: as many as it was learned from.
+        """
+        columns = self.columns if is_frame(more) else None
+        source = open_source(more, trajectory=trajectory, time=time, columns=columns)
+        features = self.transition.features
+        period = None if features is None else features.period
+        # p(x0) is not learned from these: any states will do.
+        initial = None if transitions is None else transitions[0]
+        given: dict[str, Any] = {"transitions": transitions, "initial": initial, "weights": weights, "inputs": inputs}
+        data = gather(source, **given, period=period)
+        if data.dim != self.dim:
+            raise ValueError(f"Expected states with {self.dim} coordinates, got {data.dim}.")
+        acting = 0 if data.pairs.u is None else data.pairs.u.shape[1]
+        wanted = 0 if features is None else features.dim
+        if acting != wanted:
+            raise ValueError(f"Expected inputs with {wanted} numbers for each step, got {acting}.")
+        transition, told = self.transition.learned(data.pairs, strength)
+        history = _after(self.history, {"pairs": len(data.pairs.x)} | told)
+        return MarkovProcess(transition, self.initial, sensor=self.sensor, history=history, columns=self.columns)
+
     def __repr__(self) -> str:
         """A few lines for a person."""
         return "\n".join([f"{type(self).__name__}: {self.transition.summary()}", *self._facts()])
@@ -109,6 +155,13 @@ class MarkovProcess(Model):
     def with_columns(self, columns: Sequence[str]) -> MarkovProcess:
         """The same process with other names for its coordinates."""
         return MarkovProcess(self.transition, self.initial, sensor=self.sensor, history=self.history, columns=columns)
+
+
+def _after(history: Any, told: dict[str, Any]) -> History:
+    """What training did, and what was learned after it."""
+    before = History(()) if history is None else history
+    learned = [*before.chosen.get("learned", []), told]
+    return History(before.phases, before.chosen | {"learned": learned}, before.scores)
 
 
 def _training(history: Any) -> str:

@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from jaxtyping import Float
 
 from sosmarkov.lattice.broad import Broad
+from sosmarkov.lattice.counts import Seen, learn_rows
 from sosmarkov.lattice.rows import compile_rows
 from sosmarkov.lattice.transition import LatticeTransition
 from sosmarkov.learning.held_out import Fold, forecast_scores
-from sosmarkov.learning.lattice.em import Seen, learn_rows
 from sosmarkov.learning.lattice.place import place, spacing_for
 from sosmarkov.learning.lattice.surrogate import Ground, Rows, Surrogate, Way, best_way
 from sosmarkov.learning.lattice.view import View
@@ -26,6 +26,8 @@ STRENGTHS = (None, 160.0, 40.0, 10.0, 3.0)
 # that is not normal may be sharper than its deviation says. Finer lattices of more entries than that are not tried.
 FINE = ((1.0, 0.4, 0.15), (1.0, 0.5), (1.0,))
 _ENTRIES = 3_000_000
+# Rows of data that a row which counts did not better stands for, beside those its gate saw.
+STANDING = 640.0
 # Entries of rows below this share of the largest are cut: what lies out there is the broad part's and the counts'.
 _CUT = (1e-6, 1e-5, 1e-4)
 # Share of the broad part in every row, and its width in deviations of the states.
@@ -84,7 +86,8 @@ def _best(table: np.ndarray) -> tuple[int, int]:
 def learned(rows: Rows, recipe: Recipe, view: View) -> LatticeTransition:
     """The lattice of a recipe from all rows."""
     transition = compiled(Surrogate(Ground(rows, view), recipe.way), rows.states, recipe.fineness)
-    return transition if recipe.strength is None else _Counts(transition, rows).learned(recipe.strength)
+    counts = _Counts(transition, rows)
+    return counts.standing() if recipe.strength is None else counts.learned(recipe.strength)
 
 
 def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"], fineness: float = 1.0) -> LatticeTransition:
@@ -135,17 +138,28 @@ class _Counts:
         self.transition, chain = transition, transition.chain
         times = np.zeros(len(rows.x)) if rows.u is None else rows.u[:, 0]
         phase = np.rint(times).astype(int) % chain.phases
-        self.parts = []
-        for one, matrix in enumerate(chain.matrices):
-            at = rows.at(np.flatnonzero(phase == one))
-            self.parts.append((Seen(chain.nodes, chain.broad, matrix, at.x, at.x_next), at.weight))
+        self.rows = [rows.at(np.flatnonzero(phase == one)) for one in range(chain.phases)]
+        self.parts = [
+            (Seen(chain.nodes, chain.broad, matrix, at.x, at.x_next), at.weight)
+            for matrix, at in zip(chain.matrices, self.rows, strict=True)
+        ]
 
     def learned(self, strength: float | None) -> LatticeTransition:
         """The transition after counting, shrunk to what it was."""
         if strength is None:
             return self.transition
-        matrices = [learn_rows(seen, weight, strength) for seen, weight in self.parts]
-        return LatticeTransition(self.transition.nodes, matrices, self.transition.broad, report=self.transition.report)
+        found = [learn_rows(seen, weight, strength) for seen, weight in self.parts]
+        return self._with([one.rows for one in found], [one.behind for one in found])
+
+    def standing(self) -> LatticeTransition:
+        """The transition as it is, standing for the pairs that each gate saw, and for what smooths between them."""
+        chain = self.transition.chain
+        behind = [STANDING + chain.visits(at.x, at.weight) for at in self.rows]
+        return self._with(chain.matrices, behind)
+
+    def _with(self, matrices: list[sp.csr_array], behind: list[np.ndarray]) -> LatticeTransition:
+        old = self.transition
+        return LatticeTransition(old.nodes, matrices, old.broad, report=old.report, behind=np.concatenate(behind))
 
     def score(self, transition: LatticeTransition) -> float:
         """The mean log-density of the pairs under rows with entries in the same places."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -172,11 +173,13 @@ def _dense(axes: Sequence[Axis], belief: Belief) -> _Held:
     shape = tuple(axis.count for axis in axes)
     # However narrow it is, the place its mean falls on is one of them.
     middle = covering(axes, np.asarray(belief.mean())[None], 1).cells
+    turns = list(product(*[np.array([0, -1, 1] if a.ends == "wrapped" else [0]) * a.count * a.spacing for a in axes]))
     cells, logs = [middle], [np.full(len(middle), -np.inf)]
     for begin in range(0, int(np.prod(shape)), _BLOCK):
         flat = np.arange(begin, min(begin + _BLOCK, int(np.prod(shape))))
         at = np.unravel_index(flat, shape)
-        found = np.asarray(belief.log_prob(np.stack([a.nodes[i] for a, i in zip(axes, at, strict=True)], axis=-1)))
+        x = np.stack([a.nodes[i] for a, i in zip(axes, at, strict=True)], axis=-1)
+        found = np.max([np.asarray(belief.log_prob(x + turn)) for turn in turns], axis=0)
         kept = found > max(np.max(found), max(map(np.max, logs))) + np.log(THRESHOLD)
         cells.append(flat[kept])
         logs.append(found[kept])

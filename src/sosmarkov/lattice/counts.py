@@ -6,6 +6,8 @@ pass adds the expected counts of what data do to alpha times the rows they are s
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
@@ -15,6 +17,7 @@ from sosmarkov.lattice.nodes import Nodes
 
 # Entries of pairs that are added up at once.
 _BLOCK = 2_000_000
+PASSES = 8
 
 
 class Seen:
@@ -74,12 +77,28 @@ def _places(
     return found.astype(np.int32), (keys[found] == asked).astype(float)
 
 
-def learn_rows(seen: Seen, weight: Float[np.ndarray, " n"], strength: float, passes: int = 8) -> sp.csr_array:
-    """The rows after some passes, from those they are shrunk towards, with `strength` alpha in counts a row."""
-    rows = seen.rows
-    prior, row = rows.data, np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    data = prior.copy()
+class Counted(NamedTuple):
+    """Rows after counting.
+
+    Attributes:
+        rows: A, with entries where they were.
+        behind: What each row was divided by: alpha and the counts in it, shape (n,); more data count against it.
+    """
+
+    rows: sp.csr_array
+    behind: Float[np.ndarray, " n"]
+
+
+def learn_rows(
+    seen: Seen, weight: Float[np.ndarray, " n"], strength: float | Float[np.ndarray, " m"], passes: int = PASSES
+) -> Counted:
+    """The rows after some passes, from those they are shrunk towards, with `strength` alpha in counts, of each row."""
+    rows, count = seen.rows, seen.rows.shape[0]
+    row = np.repeat(np.arange(count), np.diff(rows.indptr))
+    prior = np.broadcast_to(strength, count)[row] * rows.data
+    data, behind = rows.data.copy(), np.zeros(count)
     for _ in range(passes):
-        data = seen.counts(data, weight) + strength * prior
-        data /= np.bincount(row, data, rows.shape[0])[row]
-    return sp.csr_array((data, rows.indices, rows.indptr), rows.shape)
+        data = seen.counts(data, weight) + prior
+        behind = np.bincount(row, data, count)
+        data /= behind[row]
+    return Counted(sp.csr_array((data, rows.indices, rows.indptr), rows.shape), behind)
