@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -53,6 +53,8 @@ class GaussianTransition(AbstractTransition):
         Q: Symmetric and positive definite, shape (d, d), or (p, d, d).
         B: Shape (d, e), where inputs u act; none with a period, whose input is the time.
     """
+
+    kind: ClassVar[str] = "gaussian"
 
     F: Float[ndarray, "*p d d"]
     b: Float[ndarray, "*p d"]
@@ -161,6 +163,10 @@ class GaussianTransition(AbstractTransition):
             return x @ self.F.T + self.b + given @ self.B.T
         phase = self._phases(given)
         return np.einsum("...ij,...j->...i", self.F[phase], x) + self.b[phase]
+
+    def mean_after(self, x: Any) -> Float[Any, "n d"]:
+        """F x + b."""
+        return self.mean(x)
 
     def _phases(self, times: ndarray) -> Any:
         return times[..., 0].astype(int) % (self.period or 1)
