@@ -99,17 +99,19 @@ class System(NamedTuple):
 
     def log_prob_later(self, rng: np.random.Generator, now: np.ndarray, later: np.ndarray, paths: int) -> np.ndarray:
         """log p(x_(t+k) | x_t) by paths to the step before, shape (N, K); exact for one step."""
-        # A path that was lost on the way has no density where the state came to be.
         with np.errstate(over="ignore", invalid="ignore"):
             return np.stack([self._of_one(rng, *each, paths) for each in zip(now, later, strict=True)])
 
     def _of_one(self, rng: np.random.Generator, state: np.ndarray, later: np.ndarray, paths: int) -> np.ndarray:
+        """Given that the path has not left: those that have are asked neither for a density nor to be counted."""
         x, found = np.tile(state, (paths, 1)), []
         for k in range(1, AHEAD[-1] + 1):
-            if k in AHEAD:
-                logs = np.nan_to_num(self.log_prob(later[len(found)], x), nan=-np.inf)
-                found.append(scipy.special.logsumexp(logs) - np.log(paths))
+            logs = self.log_prob(later[len(found)], x)
             x = self.step(rng, x)
+            there = np.all(np.abs(x) <= BOUND, axis=1)
+            if k in AHEAD:
+                found.append(scipy.special.logsumexp(logs) - np.log(np.sum(there)))
+            x = x[there]
         return np.array(found)
 
 
@@ -257,6 +259,7 @@ def row(name: str, size: dict[str, int], seed: int) -> dict[str, Any]:
         "load": load,
         "chosen": process.history.chosen,
         "sizes": transition.sizes,
+        "narrow": getattr(transition, "report", {}).get("narrow", 0.0),
         "parameters": process.parameter_count,
         "scores": {which: np.nanmean(score, axis=0).tolist() for which, score in scores.items()},
         "difference": differences,
