@@ -64,7 +64,7 @@ class LatticeTransition(AbstractTransition):
             against; None where it was not learned.
     """
 
-    form_name: ClassVar[str] = "lattice"
+    kind: ClassVar[str] = "lattice"
 
     nodes: Nodes
     broad: Broad
@@ -348,6 +348,15 @@ class LatticeTransition(AbstractTransition):
     def mean_push(self, states: Any) -> Float[Any, " q"]:
         """From the mean of gates."""
         return self.chain.carry(self.chain.mean_gates(np.asarray(states)))
+
+    def mean_after(self, x: Any) -> Float[Any, "n d"]:
+        """E[x' | x] of known states: gates times rows times means of splines."""
+        x, axes = np.asarray(x), self.nodes.axes
+        for state in x[~self.chain.inside(x)][:1]:
+            self.require_inside(state)
+        splines = np.stack([axis.centres()[0][at] for axis, at in zip(axes, self.nodes.places.T, strict=True)], axis=-1)
+        means = np.concatenate([splines, [[self.broad.spread(c)[0] for c in range(self.dim)]]])
+        return self.chain.gates(x) @ (self.chain.matrices[0] @ means)
 
     def log_prob_later(self, x_next: Any, x: Any, gap: int, inputs: Any) -> Float[Any, " n"]:
         """log p(x_(k + gap) | x_k) of pairs, many at once."""

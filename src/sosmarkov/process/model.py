@@ -64,6 +64,11 @@ class Model(eqx.Module):
         return self.members[0].transition.dim
 
     @property
+    def form(self) -> str:
+        """What `fit` calls its form: factor, gaussian or lattice."""
+        return self.members[0].transition.kind
+
+    @property
     def features(self) -> Any | None:
         """How inputs act; None where there are none."""
         return self.members[0].transition.features

@@ -81,11 +81,6 @@ class MarkovProcess(Model):
         return MarkovProcess(self.transition.under(u), self.initial, **parts)
 
     @property
-    def form(self) -> str:
-        """Which form of process it is: "factor", "gaussian" or "lattice"."""
-        return self.transition.form_name
-
-    @property
     def sensor_origin(self) -> str | None:
         """Where the sensor comes from, in words; None without one."""
         if self.sensor is None:
