@@ -11,10 +11,10 @@ import sosmarkov as sm
 from sosmarkov.data.dataset import Pairs
 from sosmarkov.lattice.axis import Axis
 from sosmarkov.lattice.broad import Broad
+from sosmarkov.lattice.counts import Seen, learn_rows
 from sosmarkov.lattice.nodes import Nodes
 from sosmarkov.learning.held_out import AHEAD, folds, successors
 from sosmarkov.learning.lattice import place
-from sosmarkov.learning.lattice.em import Seen, learn_rows
 from sosmarkov.learning.lattice.initial import learn_initial
 from sosmarkov.learning.lattice.local import Neighbours, linear_step, local_means
 from sosmarkov.learning.lattice.smooth import smooth
@@ -128,7 +128,7 @@ def test_counts_against_sums_over_everything_and_the_objective_never_falls():
     np.testing.assert_allclose(seen.counts(prior.ravel(), weight).reshape(n, n + 1), counts, atol=1e-12)
     alpha, values = 2.0, []
     for passes in range(6):
-        A = learn_rows(seen, weight, alpha, passes).toarray()
+        A = learn_rows(seen, weight, alpha, passes).rows.toarray()
         np.testing.assert_allclose(A.sum(axis=1), 1.0, atol=1e-12)
         likelihood = weight @ np.log(seen.likelihood(A.ravel()))
         values.append(likelihood + alpha * np.sum(prior * np.log(np.where(A > 0, A, 1.0))))

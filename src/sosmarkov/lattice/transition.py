@@ -23,6 +23,7 @@ from sosmarkov.lattice.broad import Broad
 from sosmarkov.lattice.cells import CellBelief
 from sosmarkov.lattice.chain import Chain
 from sosmarkov.lattice.counts import PASSES, Seen, learn_rows
+from sosmarkov.lattice.examine import examine
 from sosmarkov.lattice.long_run import LatticeRun
 from sosmarkov.lattice.message import Met
 from sosmarkov.lattice.nodes import Nodes
@@ -392,22 +393,9 @@ class LatticeTransition(AbstractTransition):
         return LatticeRun(self)
 
     def examine(self, initial: Belief) -> CheckReport:
-        """Rows and gates have sums of one; densities between states spread over the nodes are numbers."""
-        sums = np.asarray(initial.mass())
-        bands = np.ones(len(self.nodes))
-        for band in reversed(self.chain.bands):
-            bands = band.T @ bands
-        gates = max(float(np.max(np.abs(bands - 1.0))), abs(float(np.sum(self.chain.met)) - 1.0))
-        some = self.nodes.points[:: max(1, len(self.nodes) // 40)]
-        logs = np.concatenate([one.log_prob(some, some[:, None]).ravel() for one in map(self.at, range(self.phases))])
-        return CheckReport(
-            normalisation_error=max(self.normalisation, gates),
-            initial_mass_error=abs(float(sums) - 1.0),
-            smallest_log_density=float(np.min(logs)),
-            condition_factor=1.0,
-            condition_gram=1.0,
-            amplification=1.0,
-            iterations=0,
-            residual=0.0,
-            converged=True,
-        )
+        """By its rows, its gates and densities between its nodes."""
+        return examine(self.chain, self.log_between, initial)
+
+    def log_between(self, x: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "p m m"]:
+        """log p(x_i | x_j) between some states, at every time of a period."""
+        return np.stack([one.log_prob(x, x[:, None]) for one in map(self.at, range(self.phases))])

@@ -19,7 +19,8 @@ from sosmarkov.core.stored import stored
 from sosmarkov.data.frames import is_frame
 from sosmarkov.data.gather import gather, open_source
 from sosmarkov.data.history import History, require_history
-from sosmarkov.process.model import Ask, Mix, Model, Start, start_of
+from sosmarkov.process.asked import Start, start_of
+from sosmarkov.process.model import Ask, Mix, Model
 from sosmarkov.spaces.transforms import Transform
 
 _FIELDS = ("initial", "transition", "history", "sensor", "columns")
