@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,7 +21,7 @@ from sosmarkov.data.dataset import Pairs
 from sosmarkov.lattice.beliefs import LatticeBelief
 from sosmarkov.lattice.broad import Broad
 from sosmarkov.lattice.cells import CellBelief
-from sosmarkov.lattice.chain import Chain
+from sosmarkov.lattice.chain import Chain, Period
 from sosmarkov.lattice.counts import PASSES, Seen, learn_rows
 from sosmarkov.lattice.examine import examine
 from sosmarkov.lattice.long_run import LatticeRun
@@ -30,13 +30,6 @@ from sosmarkov.lattice.nodes import Nodes
 from sosmarkov.lattice.readings import LatticeReader
 from sosmarkov.lattice.windows import Box, Window
 from sosmarkov.spaces.transforms import Identity
-
-
-class Period(NamedTuple):
-    """Inputs that are times of a period."""
-
-    dim: int
-    period: int
 
 
 def _made(fields: Fields) -> LatticeTransition:
