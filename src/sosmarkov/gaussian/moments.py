@@ -114,7 +114,7 @@ def _triangle(rows: ndarray) -> ndarray:
     q = rows.shape[1]
     if len(rows) < q:
         rows = np.concatenate([rows, np.zeros((q - len(rows), q))])
-    return np.linalg.qr(rows, mode="r")
+    return np.asarray(np.linalg.qr(rows, mode="r"))
 
 
 def _solve(R: ndarray, squares: ndarray, total: float, towards: tuple[float, ndarray, ndarray] | None = None) -> Solved:

@@ -39,7 +39,7 @@ class Seen:
         self.values = (values * gates[:, :, None] * densities[:, None, :]).reshape(len(x), -1).T.copy()
         self.entries = self.entries.reshape(len(x), -1).T.copy()
         # The last entry of each row is the broad part's, where there is one.
-        last, there = _places(rows, i, np.full((len(x), 1), rows.shape[1] - 1))
+        last, there = _places(rows, i, np.full((len(x), 1), len(nodes)))
         far = there[..., 0] * gates * np.exp(broad.log_prob(x_next))[:, None]
         self.entries = np.concatenate([self.entries, last[..., 0].T])
         self.values = np.concatenate([self.values, far.T])
@@ -70,8 +70,10 @@ def _places(
     rows: sp.csr_array, i: Int[np.ndarray, "n a"], j: Int[np.ndarray, "n b"]
 ) -> tuple[Int[np.ndarray, "n a b"], Float[np.ndarray, "n a b"]]:
     """Where the entries (i, j) stand among those of the rows, and one where they are there, else zero."""
-    width = rows.shape[1]
-    keys = np.repeat(np.arange(rows.shape[0], dtype=np.int64), np.diff(rows.indptr)) * width + rows.indices
+    count = len(rows.indptr) - 1
+    # A row of the chain has an entry for each node, and one for the broad part.
+    width = count + 1
+    keys = np.repeat(np.arange(count, dtype=np.int64), np.diff(rows.indptr)) * width + rows.indices
     asked = i[:, :, None].astype(np.int64) * width + j[:, None, :]
     found = np.minimum(np.searchsorted(keys, asked.reshape(-1)), len(keys) - 1).reshape(asked.shape)
     return found.astype(np.int32), (keys[found] == asked).astype(float)
@@ -93,7 +95,7 @@ def learn_rows(
     seen: Seen, weight: Float[np.ndarray, " n"], strength: float | Float[np.ndarray, " m"], passes: int = PASSES
 ) -> Counted:
     """The rows after some passes, from those they are shrunk towards, with `strength` alpha in counts, of each row."""
-    rows, count = seen.rows, seen.rows.shape[0]
+    rows, count = seen.rows, len(seen.rows.indptr) - 1
     row = np.repeat(np.arange(count), np.diff(rows.indptr))
     prior = np.broadcast_to(strength, count)[row] * rows.data
     data, behind = rows.data.copy(), np.zeros(count)

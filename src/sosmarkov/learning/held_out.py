@@ -40,7 +40,7 @@ class Fold(NamedTuple):
     between: Int[np.ndarray, "o j"]
 
 
-def folds(pairs: Pairs, seed: int = 0, ahead: tuple[int, ...] = AHEAD) -> list[Fold]:
+def folds(pairs: Pairs, seed: int = 0) -> list[Fold]:
     """The folds of some data: one, or five where there are few pairs."""
     count = len(pairs.x)
     follows = successors(pairs)
@@ -57,7 +57,7 @@ def folds(pairs: Pairs, seed: int = 0, ahead: tuple[int, ...] = AHEAD) -> list[F
         if len(rows) == 0 or len(rows) == count:
             continue
         origins = rows[:: max(1, len(rows) // _most_origins(pairs))]
-        found.append(Fold(np.flatnonzero(~touched), rows, *_forecasts(origins, held_out, follows, ahead)))
+        found.append(Fold(np.flatnonzero(~touched), rows, *_forecasts(origins, held_out, follows)))
     return found
 
 
@@ -66,7 +66,7 @@ def all_of(pairs: Pairs) -> Fold:
     rows = np.arange(len(pairs.x))
     held_out = np.ones(len(rows), dtype=bool)
     origins = rows[:: max(1, len(rows) // _most_origins(pairs))]
-    return Fold(rows[:0], rows, *_forecasts(origins, held_out, successors(pairs), AHEAD))
+    return Fold(rows[:0], rows, *_forecasts(origins, held_out, successors(pairs)))
 
 
 def _most_origins(pairs: Pairs) -> int:
@@ -111,16 +111,16 @@ def _groups(pairs: Pairs, follows: np.ndarray, seed: int) -> Int[np.ndarray, " n
 
 
 def _forecasts(
-    origins: np.ndarray, held_out: Bool[np.ndarray, " n"], follows: np.ndarray, ahead: tuple[int, ...]
+    origins: np.ndarray, held_out: Bool[np.ndarray, " n"], follows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Origins, and for each the pairs so many steps on, as far as they are held out as well."""
-    between = np.full((len(origins), max(ahead)), -1)
+    between = np.full((len(origins), max(AHEAD)), -1)
     between[:, 0] = origins
-    for k in range(1, max(ahead)):
+    for k in range(1, max(AHEAD)):
         now = between[:, k - 1]
         on = np.where(now >= 0, follows[now], -1)
         between[:, k] = np.where((on >= 0) & held_out[on], on, -1)
-    return origins, between[:, np.array(ahead) - 1], between
+    return origins, between[:, np.array(AHEAD) - 1], between
 
 
 def forecast_scores(transition: AbstractTransition, pairs: Any, fold: Fold) -> Float[np.ndarray, "o k"]:
@@ -132,7 +132,7 @@ def forecast_scores(transition: AbstractTransition, pairs: Any, fold: Fold) -> F
         fold: What is held out.
     """
     found = np.full(fold.later.shape, np.nan)
-    for column, gap in enumerate(AHEAD[: found.shape[1]]):
+    for column, gap in enumerate(AHEAD):
         there = fold.later[:, column] >= 0
         if not np.any(there):
             continue

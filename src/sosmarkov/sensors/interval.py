@@ -86,4 +86,8 @@ class IntervalSensor(CoordinateSensor):
 
 def _window(low: float, high: float) -> LineLikelihood:
     """One between two ends, else zero."""
-    return LineLikelihood(lambda x: np.where((x > low) & (x < high), 0.0, -np.inf), np.array([low, high]))
+
+    def log(x: np.ndarray) -> np.ndarray:
+        return np.where((x > low) & (x < high), 0.0, -np.inf)
+
+    return LineLikelihood(log, np.array([low, high]))

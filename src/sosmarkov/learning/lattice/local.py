@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 # Entries of neighbourhoods that are solved at once.
 _BLOCK = 4_000_000
@@ -62,12 +62,12 @@ class Neighbours:
         self.z, self.weight = z, weight
         spread = np.std(z, axis=0)
         self.scale = np.where(spread > 0, spread, 1.0)
-        self.tree = cKDTree(z / self.scale)
+        self.tree = KDTree(z / self.scale)
         # How far apart neighbours are where data are: beyond some times that, there are none to speak of. States that
         # repeat, as rounded ones do, count once.
         distinct = np.unique(z, axis=0) / self.scale
         some = distinct[:: max(1, len(distinct) // 2000)]
-        distance = cKDTree(distinct).query(some, min(8, len(distinct)))[0].reshape(len(some), -1)
+        distance = KDTree(distinct).query(some, min(8, len(distinct)))[0].reshape(len(some), -1)
         self.apart = float(np.quantile(distance[:, -1], 0.9))
 
     def around(

@@ -119,4 +119,4 @@ def filled(nodes: Nodes) -> Nodes:
     if nodes.dim != 2 or len(nodes) == len(nodes.member):
         return nodes
     there = (nodes.member >= 0).reshape(nodes.shape)
-    return Nodes(nodes.axes, np.flatnonzero(binary_fill_holes(there)))
+    return Nodes(nodes.axes, np.flatnonzero(np.asarray(binary_fill_holes(there))))
