@@ -64,7 +64,7 @@ def reachable_weights(data: dict[str, Any], options: dict[str, Any], rounds: int
     drawn = GaussianMixture(30, random_state=0, max_iter=200, reg_covar=1e-6).fit(x).score_samples(x)
     weights = np.ones(len(x))
     for _ in range(rounds):
-        process = sm.fit(**data, **options, weights=weights, progress=False)
+        process = sm.fit(**data, **({"form": "factor"} | options), weights=weights, progress=False)
         log_p = np.stack([np.asarray(belief.log_prob(x)) for belief in process.propagate(steps - 1)])
         reached = np.exp(np.logaddexp.reduce(log_p, axis=0) - np.log(len(log_p)) - drawn)
         weights = 0.1 + 0.9 * reached / reached.mean()

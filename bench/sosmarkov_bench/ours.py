@@ -24,7 +24,9 @@ class FitTrainer(Trainer[MarkovProcess]):
 
     def train(self, data: TrainingData, seed: int) -> Trained[MarkovProcess]:
         """What was granted goes in as it is: `fit` sets extremes aside itself."""
-        process = fit(**data.granted, **dict(self.options), seed=seed, progress=False)
+        # The rows of records are those of the factor form, unless another is among the options.
+        options = {"form": "factor"} | dict(self.options)
+        process = fit(**data.granted, **options, seed=seed, progress=False)
         assert isinstance(process, MarkovProcess)
         assert process.history is not None
         return Trained(process, process.parameter_count, {"chosen": dict(process.history.chosen)})

@@ -128,7 +128,8 @@ _ROOMS = {
     "plots": "plot_belief plot_calibration plot_fan plot_marginals_over_time plot_stationary plot_training",
     "process.ensemble": "Ensemble",
     "process.process": "MarkovProcess",
-    "sensors": "FactorSensor FunctionSensor GaussianSensor IntervalSensor LearnedSensor LinearSensor MixtureSensor Sensor",
+    "sensors": "FactorSensor FunctionSensor GaussianSensor IntervalSensor LearnedSensor LinearSensor MixtureSensor"
+    " Sensor",
     "spaces.transforms": "Affine Chain GaussianCDF Identity Standardize Transform",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}

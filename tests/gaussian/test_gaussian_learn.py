@@ -129,10 +129,10 @@ def test_learning_from_trajectories():
         float(np.mean(found.transition.log_prob(data.pairs.x_next, data.pairs.x))), abs=0.01
     )
     assert "least squares" in repr(found)
-    two = learn_gaussian(data, members=None)
+    two = learn_gaussian(data, components=None)
     assert len(two.initial.weights) == 2
     assert np.mean(two.initial.log_prob(paths[:, 0])) > np.mean(found.initial.log_prob(paths[:, 0])) + 0.5
-    assert len(learn_gaussian(data, members=3).initial.weights) == 3
+    assert len(learn_gaussian(data, components=3).initial.weights) == 3
     times = np.tile(np.arange(10.0)[:, None], (200, 1, 1))
     seasonal = learn_gaussian(from_trajectories(paths, inputs=times), period=4)
     assert seasonal.transition.period == 4
@@ -147,7 +147,7 @@ def test_starts_without_spread():
     Q = flat.transition.Q
     np.testing.assert_allclose(flat.initial.covariance(), (np.diag([2.0, 0.0]) + Q) / 4, rtol=1e-12)
     with pytest.raises(ValueError, match="at least 12 initial states for 2 members, got 3"):
-        learn_gaussian(from_pairs(x, x_next, [[1.0, 0.0], [2.0, 0.0], [3.0, 1.0]]), members=2)
+        learn_gaussian(from_pairs(x, x_next, [[1.0, 0.0], [2.0, 0.0], [3.0, 1.0]]), components=2)
 
 
 def test_what_cannot_be_learned_from_is_named():

@@ -116,6 +116,15 @@ def test_streams_answer_as_whole_sequences_do():
     np.testing.assert_allclose(process.smooth(READINGS[:1], sensor=sensor).beliefs[0].mean(), result.beliefs[0].mean())
 
 
+@pytest.mark.parametrize("sensor", [LINEAR, sm.MixtureSensor([LINEAR, LINEAR], [1, 2])])
+def test_nothing_read_is_nothing_learned(sensor):
+    process, nothing = plain(), np.full((4, 2), np.nan)
+    found = process.smooth(nothing, sensor=sensor)
+    np.testing.assert_array_equal(found.filtered.log_evidences, 0.0)
+    np.testing.assert_allclose(found.beliefs.means(), process.propagate(3).means(), rtol=1e-13)
+    assert process.update(process.initial, nothing[0], sensor=sensor).belief is process.initial
+
+
 def test_a_known_start_stays_known():
     process, state = plain(), np.array([0.3, -0.7])
     found = process.smooth(READINGS, sensor=LINEAR, initial=state)

@@ -92,8 +92,12 @@ def test_a_period_has_rows_of_each_phase():
 def test_starts_of_every_kind():
     p = process()
     other = belief(line("open", 50, 0.11), seed=5)
-    x, w, kernel = chain(p, 12)
-    x, w = rule(p.transition.nodes.axes[0], 12, parts=3)
+    # Between the ends of cells of both: spacings of 0.15 and 0.11, centred on zero.
+    ends = [0.15 * (np.arange(-48, 49) - 0.0), 0.11 * np.arange(-65, 66)]
+    edges = np.unique(np.round(np.concatenate(ends), 12))
+    u, weights = np.polynomial.legendre.leggauss(6)
+    half = 0.5 * np.diff(edges)[:, None]
+    x, w = (0.5 * (edges[1:] + edges[:-1])[:, None] + half * u).ravel(), (half * weights).ravel()
     some = np.array([[-1.1], [0.3]])
     kernel = np.exp(p.transition.log_prob(some, x[:, None, None]))
     gaussian = sm.GaussianBelief([0.3], [[0.04]])

@@ -16,9 +16,10 @@ from sosmarkov.core import checks
 from sosmarkov.data import stream
 from sosmarkov.data.history import PhaseHistory
 from sosmarkov.learning import fit as fitting
-from sosmarkov.learning import phases
+from sosmarkov.learning import forms, phases
 from sosmarkov.learning.checkpoint import fingerprint
 from sosmarkov.learning.factor import plain, readings, rolled, sensed
+from sosmarkov.learning.lattice.fit import rows_of
 from sosmarkov.learning.options import Model, Options, Run, Training, names
 from sosmarkov.networks import fit as network_fitting
 from sosmarkov.networks.fit import NetworkOptions
@@ -38,13 +39,13 @@ SENSOR = sm.GaussianSensor(coordinates=[0], std=[0.3])
 MANY = np.concatenate([X + 0.1 * RNG.normal(size=X.shape) for _ in range(8)])
 
 MODES = {
-    "plain": {"trajectories": X},
+    "plain": {"trajectories": X, "form": "factor"},
     "transitions": {"trajectories": X, "objective": "transitions"},
-    "pairs": START,
+    "pairs": START | {"form": "factor"},
     "pairs' transitions": START | {"objective": "transitions"},
-    "series": {"trajectories": X.reshape(-1)},
+    "series": {"trajectories": X.reshape(-1), "form": "factor"},
     "inputs": {"trajectories": X, "inputs": U},
-    "period": {"trajectories": X, "period": 2},
+    "period": {"trajectories": X, "period": 2, "form": "factor"},
     "read": READ | {"sensor": "linear", "surrogate": True},
     "read transitions": READ | {"sensor": "linear", "objective": "transitions"},
     "joint": READ | {"sensor": "joint"},
@@ -55,7 +56,13 @@ MODES = {
     "barrier": {"trajectories": X, "coupling": "paired", "objective": "barrier"},
     "basis": {"trajectories": X, "basis": sm.GaussianBasis([[0.0], [1.0]], [[1.0], [1.0]])},
     "stream": {"trajectories": stream.StoredArray(MANY)},
-    "frame": {"trajectories": FRAME, "trajectory": "run", "columns": ["a", "b"]},
+    "frame": {"trajectories": FRAME, "trajectory": "run", "columns": ["a", "b"], "form": "factor"},
+    "by evidence": {"trajectories": X},
+    "lattice": {"trajectories": X, "form": "lattice"},
+    "lattice of pairs": START | {"form": "lattice"},
+    "lattice of a series": {"trajectories": X.reshape(-1), "form": "lattice"},
+    "lattice with a period": {"trajectories": X, "period": 2, "form": "lattice"},
+    "gaussian": {"trajectories": X, "form": "gaussian"},
     "network": {"table": {"a": X[:, 0], "b": X[:, 1]}, "parents": {"b": "a"}},
 }
 
@@ -74,6 +81,9 @@ OTHERS = {
     "size": {"": 3},
     "rank": {"": 5},
     "background": {"": 1e-2},
+    "form": {"": "gaussian", "gaussian": "lattice", "by evidence": "lattice"},
+    "circular": {"": [0]},
+    "bounds": {"": {0: (-100.0, None)}},
     "basis": {"": "gaussian-full", "read": "gaussian", "known": "gaussian", "latent": "gaussian", "frame": "gaussian"},
     "coupling": {"": "paired", "paired": "linear", "barrier": "linear"},
     "transform": {"": sm.Standardize([0.5], [2.0]), "frame": sm.Standardize([0.5, 0.5], [2.0, 1.0])},
@@ -138,6 +148,8 @@ def reached(monkeypatch):
             written.append(checks.columns(given, dim))
             return written[-1]
 
+        one_of = staticmethod(checks.one_of)
+
     def checkpoint(path, identity, resume):
         written.append((path, resume))
 
@@ -153,6 +165,24 @@ def reached(monkeypatch):
     monkeypatch.setattr(phases, "Progress", Shown)
     monkeypatch.setattr(fitting, "Checkpoint", checkpoint)
     monkeypatch.setattr(fitting, "checks", Named)
+
+    def chosen(rows, folds, view):
+        write(rows, list(folds), view)
+        raise Reached
+
+    def rows(data):
+        write(data.starts)
+        return rows_of(data)
+
+    def least_squares(data, **options):
+        write(data.pairs, data.starts, options)
+        raise Reached
+
+    monkeypatch.setattr(forms, "checks", Named)
+    monkeypatch.setattr(forms, "Progress", Shown)
+    monkeypatch.setattr(forms, "choose", chosen)
+    monkeypatch.setattr(forms, "rows_of", rows)
+    monkeypatch.setattr(forms, "learn_gaussian", least_squares)
     tasks = plain.Plain, readings.Read, sensed.Joint, network_fitting._Joint
     for module in (plain, readings, network_fitting):
         monkeypatch.setattr(module, "evaluate", evaluate)

@@ -15,7 +15,7 @@ DATA = np.random.default_rng(0).normal(3.0, 1.0, size=(64, 2))
 
 
 def squares(parameters, batch):
-    return jnp.mean((batch - parameters["x"]) ** 2)
+    return jnp.mean((batch - parameters["x"][None]) ** 2)
 
 
 def members(*starts):

@@ -101,10 +101,9 @@ class SplineLine(Line):
         known: tuple[float, float],
     ) -> SplineLine:
         """One belief, with its mean and standard deviation."""
-        numbers = (places, spacing, ends, normal, known)
-        return cls(
-            jnp.asarray(shares)[None], *(None if one is None else jnp.asarray(one, dtype=float) for one in numbers)
-        )
+        at, unit, bounds, about = (jnp.asarray(one, dtype=float) for one in (places, spacing, ends, known))
+        last = None if normal is None else jnp.asarray(normal, dtype=float)
+        return cls(jnp.asarray(shares)[None], at, unit, bounds, last, about)
 
     def densities(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
         """Each spline's, and the last one's."""
@@ -189,7 +188,8 @@ class PolynomialLine(Line):
     @classmethod
     def of(cls, line: tuple[np.ndarray, ...], known: tuple[float, float]) -> PolynomialLine:
         """One belief: ends, coefficients, what lies before each interval; its mean and standard deviation."""
-        return cls(jnp.ones((1, 1)), *(jnp.asarray(part) for part in line), jnp.asarray(known))
+        lower, upper, pieces, below = (jnp.asarray(part) for part in line)
+        return cls(jnp.ones((1, 1)), lower, upper, pieces, below, jnp.asarray(known))
 
     def _found(self, x: Float[Array, " t"]) -> tuple[Array, Array, Array]:
         """The interval of each place, its coefficients, and the place in it from -1 to 1."""

@@ -50,6 +50,8 @@ class AbstractTransition(eqx.Module):
     """
 
     compiled: ClassVar[bool] = False
+    # What people call it: "factor", "gaussian", "lattice".
+    form_name: ClassVar[str] = "own"
 
     # From data to model space.
     transform: eqx.AbstractVar[Transform]
@@ -238,7 +240,7 @@ class AbstractTransition(eqx.Module):
         return self.push(self.mixed(weights, [self.enter_state(state) for state in states]))
 
     def log_prob_later(
-        self, x_next: Float[Array, "n d"], x: Float[Array, "n d"], gap: int, inputs: Float[Array, "n gap e"] | None
+        self, x_next: Float[Any, "n d"], x: Float[Any, "n d"], gap: int, inputs: Float[Any, "n gap e"] | None
     ) -> Float[Array, " n"]:
         """log p(x_(k + gap) | x_k) of pairs, under the inputs of each."""
         found = []

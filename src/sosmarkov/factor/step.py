@@ -41,6 +41,7 @@ class FactorTransition(AbstractTransition):
     """
 
     compiled: ClassVar[bool] = True
+    form_name: ClassVar[str] = "factor"
 
     phi: eqx.AbstractVar[Basis]
     psi: eqx.AbstractVar[Basis]

@@ -19,6 +19,8 @@ from sosmarkov.gaussian.transition import GaussianTransition
 _RIDGES = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, np.inf)
 # A coordinate whose residuals are below this share of its spread has no noise.
 _NOISELESS = 1e-10
+# A row whose leverage misses one by less determines its own residual.
+_ALONE = 1e-12
 
 
 class Learned(NamedTuple):
@@ -108,12 +110,13 @@ def phase_steps(
     Q = _noise(pooled.scatter / pooled.freedom, x_next, columns)
     S = (weight * Z.T) @ Z / np.sum(weight)
     rows = [np.flatnonzero((phase == one) & (weight > 0)) for one in range(period)]
-    few = min(map(len, rows))
-    enough = few >= Z.shape[1] + x.shape[1]
+    few, least = min(map(len, rows)), Z.shape[1] + x.shape[1]
+    units = np.sqrt(np.diag(S))
+    enough = few >= least and all(np.linalg.matrix_rank(Z[r] / units) == Z.shape[1] for r in rows)
     if ridge is not None and not (ridge >= 0 and (ridge > 0 or enough)):
         raise ValueError(
-            f"Expected a ridge above zero where a phase has fewer than {Z.shape[1] + x.shape[1]} pairs, got {ridge} and"
-            f" a phase with {few}."
+            f"Expected a ridge above zero where a phase has fewer than {least} pairs, or columns that say the same in"
+            f" it, got {ridge} and at least {few} pairs a phase."
         )
     tried = (float(ridge),) if ridge is not None else _RIDGES if enough else _RIDGES[1:]
 
@@ -198,7 +201,9 @@ def _regress(
     leverage = np.sum(own**2, axis=1)
     squares = (weight[:, None] * own).T @ own
     freedom = float(np.sum(weight) - 2.0 * np.trace(squares) + np.trace(squares @ (own.T @ own)))
-    left_out = away / (1.0 - leverage)[:, None]
+    # A row that alone says what a direction does leaves nothing to foretell it by.
+    alone = leverage > 1.0 - _ALONE
+    left_out = away / np.where(alone, 1.0, 1.0 - leverage)[:, None]
     return _Regression(beta, (weight * away.T) @ away, freedom, left_out)
 
 

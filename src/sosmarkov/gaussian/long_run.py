@@ -74,7 +74,7 @@ class GaussianRun(LongRun):
                 following = complex(value * values[i])
                 heapq.heappush(waiting, (-abs(following), count, i, following))
                 count += 1
-        spectrum = np.array(found)
+        spectrum: Any = np.array(found)
         return spectrum.real if np.all(spectrum.imag == 0) else spectrum
 
     def distance(self, one: Mixture, other: Mixture) -> float:

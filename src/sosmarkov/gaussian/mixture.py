@@ -183,6 +183,8 @@ def nothing_behind(dim: int) -> Behind:
 
 def read_behind(behind: Behind, reading: Sequence[Linear]) -> Behind:
     """B times the likelihood of a reading: rows [A z; H z] brought back to d of them by a triangular factor."""
+    if not reading:
+        return behind
     found = [_with_rows(behind, part) for part in reading]
     return Behind(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
@@ -193,7 +195,7 @@ def _with_rows(behind: Behind, part: Linear) -> Behind:
         return behind._replace(log_scale=log_scale + part.log_scale)
     new = np.concatenate([part.H, part.z[:, None]], axis=1)
     old = np.concatenate([A, z[..., None]], axis=2)
-    R = np.linalg.qr(np.concatenate([old, np.broadcast_to(new, (len(A), *new.shape))], axis=1), mode="r")
+    R: Any = np.linalg.qr(np.concatenate([old, np.broadcast_to(new, (len(A), *new.shape))], axis=1), mode="r")
     dim = A.shape[1]
     # What no state explains of the readings is the last row's.
     return Behind(log_scale + part.log_scale - 0.5 * R[:, dim, dim] ** 2, R[:, :dim, :dim], R[:, :dim, dim])

@@ -136,8 +136,8 @@ def triple(a: Float[ndarray, " 3"], b: Float[ndarray, " 3"], R: Float[ndarray, "
     kept = weight > 1e-40 * np.max(weight, initial=0.0)
     x, weight = x[0][kept], weight[kept]
     with np.errstate(invalid="ignore"):
-        inner = [(np.asarray(end) - r * x[:, None]) / s for end in (a12, b12)]
-    return float(weight @ pairs(*inner, np.full(len(x), rho))), 0.0
+        first, last = ((np.asarray(end) - r * x[:, None]) / s for end in (a12, b12))
+    return float(weight @ pairs(first, last, np.full(len(x), rho))), 0.0
 
 
 def _partial(R: ndarray, i: int, j: int, k: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -59,6 +59,7 @@ class LinearReader(Reader):
 
     transition: Any
     sensor: Sensor
+    parts: tuple[_Part, ...] = field(init=False)
 
     def __post_init__(self):
         parts = []
@@ -74,10 +75,8 @@ class LinearReader(Reader):
             parts.append(_Part(math.log(float(weight)), part, H, offset, std))
         object.__setattr__(self, "parts", tuple(parts))
 
-    parts: Any = None
-
     def reading(self, observation: Any) -> list[Linear]:
-        """All explanations of one reading."""
+        """All explanations of one reading; none where nothing was read."""
         if not checks.is_concrete(observation):
             raise ValueError(
                 "Expected readings with values for a process in the gaussian form, which is computed by NumPy, got ones"
@@ -85,8 +84,7 @@ class LinearReader(Reader):
             )
         values = np.asarray(observation, dtype=float)
         if bool(self.sensor.missing(values)):
-            dim = self.transition.dim
-            return [Linear(0.0, np.zeros((0, dim)), np.zeros(0))]
+            return []
         return [part.of(values) for part in self.parts]
 
     def first(self, initial: Belief, observation: Any) -> Message:
@@ -96,6 +94,8 @@ class LinearReader(Reader):
     def given(self, mixture: Mixture, observation: Any) -> tuple[Mixture, float]:
         """Bayes' rule, and the log of how likely the reading was."""
         reading = self.reading(observation)
+        if not reading:
+            return mixture, 0.0
         found, log_evidence = mixtures.given(mixture, reading)
         if len(reading) == 1 and len(found.weights) <= _MEMBERS:
             return found, log_evidence

@@ -23,7 +23,7 @@ def initial_belief(
     weight: Float[ndarray, " n"],
     noise: Float[ndarray, "d d"],
     *,
-    members: int | None = 1,
+    components: int | None = 1,
     seed: int = 0,
 ) -> Belief:
     """A belief about where trajectories start.
@@ -35,7 +35,7 @@ def initial_belief(
         x: Initial states.
         weight: Of each.
         noise: The covariance of one step.
-        members: Gaussians in the mixture; None: up to four, by the Bayesian information criterion.
+        components: Gaussians in the mixture; None: up to four, by the Bayesian information criterion.
         seed: For the starts of the mixture.
     """
     x, weight = x[weight > 0], weight[weight > 0]
@@ -45,13 +45,13 @@ def initial_belief(
     d = x.shape[1]
     each = 1 + d + d * (d + 1) // 2
     # A member takes states enough for a covariance of its own, twice over.
-    most = max(1, min(members or _MOST_MEMBERS, len(x) // (2 * (d + 1))))
-    if members is not None and most < members:
+    most = max(1, min(components or _MOST_MEMBERS, len(x) // (2 * (d + 1))))
+    if components is not None and most < components:
         raise ValueError(
-            f"Expected at least {2 * (d + 1) * members} initial states for {members} members, got {len(x)}."
+            f"Expected at least {2 * (d + 1) * components} initial states for {components} members, got {len(x)}."
         )
     found = {1: one}
-    for count in range(2 if members is None else most, most + 1):
+    for count in range(2 if components is None else most, most + 1):
         if count > 1:
             found[count] = _mixed(x, weight, one, count, seed)
     scale = len(x) / np.sum(weight)
@@ -60,7 +60,7 @@ def initial_belief(
         logs = mixtures.log_density(found[count], x)
         return -2.0 * scale * float(weight @ logs) + (count * each - 1) * np.log(len(x))
 
-    return of(found[min(found, key=criterion) if members is None else most])
+    return of(found[min(found, key=criterion) if components is None else most])
 
 
 def _single(x: ndarray, weight: ndarray, noise: ndarray) -> Mixture:

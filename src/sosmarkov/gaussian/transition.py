@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -56,6 +56,8 @@ class GaussianTransition(AbstractTransition):
         B: Shape (d, e), where inputs u act; none with a period, whose input is the time.
         moments: Of the data it was learned from, which it can go on learning by.
     """
+
+    form_name: ClassVar[str] = "gaussian"
 
     F: Float[ndarray, "*p d d"]
     b: Float[ndarray, "*p d"]
@@ -325,7 +327,7 @@ class GaussianTransition(AbstractTransition):
 
     def examine(self, initial: Belief) -> CheckReport:
         """Normalised as it stands; how much wider the noise is one way than another."""
-        rng = np.random.default_rng(0)
+        rng: Any = np.random.default_rng(0)
         x = np.asarray(initial.sample(rng, _PROBES))
         condition = float(np.linalg.cond(self.Q))
         return CheckReport(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -169,3 +170,22 @@ class Axis:
         share = splines.spline(t) * np.tile(weights, 3)
         x = self.folded(self.nodes[:, None] + self.spacing * t)
         return np.einsum("q,nqk->nk", share, x[..., None] ** np.arange(most + 1))
+
+
+def within_one_turn(
+    axes: Sequence[Axis], lower: Float[np.ndarray, " d"], upper: Float[np.ndarray, " d"]
+) -> list[tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]]:
+    """A box as boxes that go across no cut of a circle."""
+    found = [(lower, upper)]
+    for c, axis in enumerate(axes):
+        split = []
+        for low, high in axis.pieces(lower[c], upper[c]) if axis.ends == "wrapped" else ():
+            split += [(_with(one[0], c, low), _with(one[1], c, high)) for one in found if low < high]
+        found = split if axis.ends == "wrapped" else found
+    return found
+
+
+def _with(end: np.ndarray, c: int, value: Any) -> np.ndarray:
+    found = np.array(end)
+    found[c] = value
+    return found

@@ -41,8 +41,9 @@ class Broad:
 
     def __eq__(self, other: object) -> bool:
         """Whether both are the same density, bit for bit."""
-        same = isinstance(other, Broad) and self.axes == other.axes
-        return same and all(np.array_equal(a, b) for a, b in ((self.centre, other.centre), (self.width, other.width)))
+        if not isinstance(other, Broad) or self.axes != other.axes:
+            return False
+        return np.array_equal(self.centre, other.centre) and np.array_equal(self.width, other.width)
 
     def __hash__(self) -> int:
         """By its axes."""

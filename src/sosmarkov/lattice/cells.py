@@ -14,6 +14,7 @@ from sosmarkov.contracts.line import Line, PolynomialLine
 from sosmarkov.core import checks, draws
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.stored import stored
+from sosmarkov.lattice.axis import Axis, within_one_turn
 from sosmarkov.lattice.likelihoods import NOTHING, Likelihood, Weigher, fit, report, weigher
 from sosmarkov.lattice.nodes import Nodes
 from sosmarkov.lattice.panels import Panels
@@ -24,12 +25,14 @@ class PanelBelief(Belief):
 
     Args:
         panels: Of mass one.
+        axes: One a coordinate: on circles boxes may go across the cut.
     """
 
     panels: Panels
+    axes: tuple[Axis, ...]
 
-    def __init__(self, panels: Panels):
-        self.panels, self.names = panels, None
+    def __init__(self, panels: Panels, axes: Sequence[Axis]):
+        self.panels, self.axes, self.names = panels, tuple(axes), None
 
     @property
     def dim(self) -> int:
@@ -77,13 +80,13 @@ class PanelBelief(Belief):
         return w @ np.prod(x ** np.asarray(powers), axis=1)
 
     def _marginal(self, kept: tuple[int, ...]) -> PanelBelief:
-        return PanelBelief(self.panels.marginal(kept))
+        return PanelBelief(self.panels.marginal(kept), [self.axes[c] for c in kept])
 
     def _condition(self, values: dict[int, Any]) -> PanelBelief:
         total, found = self.panels.condition({c: float(value) for c, value in values.items()})
         if not total > 0:
             raise ValueError(f"Expected values where the belief has a density, got {values}: there is none.")
-        return PanelBelief(found)
+        return PanelBelief(found, [axis for c, axis in enumerate(self.axes) if c not in values])
 
     def line(self, coordinate: int) -> Line:
         """The polynomials of one coordinate."""
@@ -96,7 +99,8 @@ class PanelBelief(Belief):
     def _probability(self, lower: Any, upper: Any) -> Float[Any, ...]:
         lower, upper = np.broadcast_arrays(np.asarray(lower, dtype=float), np.asarray(upper, dtype=float))
         flat = zip(lower.reshape(-1, self.dim), upper.reshape(-1, self.dim), strict=True)
-        return np.array([self.panels.box(low, high) for low, high in flat]).reshape(lower.shape[:-1])
+        found = [sum(self.panels.box(*one) for one in within_one_turn(self.axes, low, high)) for low, high in flat]
+        return np.array(found, dtype=float).reshape(lower.shape[:-1])
 
     def _cdf(self, x: Any) -> Float[Any, ...]:
         x = np.asarray(x, dtype=float)
@@ -128,17 +132,17 @@ class CellBelief(Belief):
     Args:
         prior: p: a lattice belief, or a belief of any kind that is to enter a lattice.
         nodes: Of the gates it enters by.
-        given: l.
+        readings: l.
         behind: b, shape (n,); None where nothing lies behind.
     """
 
     prior: Belief
     nodes: Nodes
-    given: Likelihood
+    readings: Likelihood
     behind: Float[np.ndarray, " n"] | None
 
-    def __init__(self, prior: Belief, nodes: Nodes, given: Likelihood = NOTHING, behind: np.ndarray | None = None):
-        self.prior, self.nodes, self.given, self.behind, self.names = prior, nodes, given, behind, None
+    def __init__(self, prior: Belief, nodes: Nodes, readings: Likelihood = NOTHING, behind: np.ndarray | None = None):
+        self.prior, self.nodes, self.readings, self.behind, self.names = prior, nodes, readings, behind, None
 
     @property
     def dim(self) -> int:
@@ -161,12 +165,12 @@ class CellBelief(Belief):
         """Under one more reading, and under what lies behind."""
         if behind is not None and self.behind is not None:
             given = given.times(Likelihood((Behind(self.nodes, self.behind),), None))
-        return CellBelief(self.prior, self.nodes, self.given.times(given), self.behind if behind is None else behind)
+        return CellBelief(self.prior, self.nodes, self.readings.times(given), self.behind if behind is None else behind)
 
     @cached_property
     def _weigher(self) -> Weigher:
-        found = weigher(self.nodes, self.prior, self.given)
-        report(found.error)
+        found = weigher(self.nodes, self.prior, self.readings)
+        report(found.error, self.dim)
         return found
 
     @cached_property
@@ -191,7 +195,7 @@ class CellBelief(Belief):
     # --- the density ------------------------------------------------------------------------------
 
     def _log_factor(self, x: Float[np.ndarray, "n d"]) -> Float[Any, " n"]:
-        found = self.given.log(x)
+        found = self.readings.log(x)
         return found if self.behind is None else found + Behind(self.nodes, self.behind)(x)
 
     def log_prob(self, x: ArrayLike) -> Float[Any, ...]:
@@ -212,8 +216,8 @@ class CellBelief(Belief):
 
     @cached_property
     def _fitted(self) -> tuple[float, Panels]:
-        found = fit(self.nodes, self.prior, self._log_factor, self.given.breaks)
-        report(found[1].error)
+        found = fit(self.nodes, self.prior, self._log_factor, self.readings.breaks)
+        report(found[1].error, self.dim)
         return found
 
     @property
@@ -229,8 +233,8 @@ class CellBelief(Belief):
     @cached_property
     def _answers(self) -> Any:
         """What knows its integrals: the prior itself, where nothing has come to it."""
-        plain = self.behind is None and not self.given.logs
-        return self.prior if plain else PanelBelief(self.panels)
+        plain = self.behind is None and not self.readings.logs
+        return self.prior if plain else PanelBelief(self.panels, self.nodes.axes)
 
     def mass(self) -> Float[Any, ""]:
         """By the polynomials, over Z by what the gates see: one up to what both miss."""

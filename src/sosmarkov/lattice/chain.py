@@ -89,17 +89,17 @@ class Chain:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def banded(self, held: Float[np.ndarray, n * k]) -> Float[np.ndarray, n * k]:
+    def banded(self, held: np.ndarray) -> np.ndarray:
         """int w_i D_j times shares of nodes."""
         for band in self.bands:
             held = band @ held
         return held
 
-    def seen(self, C: Float[np.ndarray, q * b]) -> Float[np.ndarray, n * b]:
+    def seen(self, C: np.ndarray) -> np.ndarray:
         """What gates see of beliefs with these shares, one or many as columns."""
         return self.banded(C[:-1]) + (C[-1] * self.met if C.ndim == 1 else self.met[:, None] * C[-1])
 
-    def carry(self, P: Float[np.ndarray, n * b], u: Any = None) -> Float[np.ndarray, q * b]:
+    def carry(self, P: np.ndarray, u: Any = None) -> np.ndarray:
         """A^T P: the next shares of one message, or of many as columns."""
         return self._turned[self.phase(u)] @ P
 
@@ -141,7 +141,7 @@ class Chain:
         for i in range(0, len(order), wide):
             pairs = order[i : i + wide]
             own, row = np.unique(index[pairs], return_inverse=True)
-            rows = self.gates(x[own]) @ matrix
+            rows: Any = self.gates(x[own]) @ matrix
             at, values = self.nodes.densities(x_next[pairs])
             held = np.asarray(rows[np.repeat(row, at.shape[1]), at.reshape(-1)]).reshape(at.shape)
             broad = np.asarray(rows[:, [len(self.nodes)]].toarray()).reshape(-1)[row]

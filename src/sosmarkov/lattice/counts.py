@@ -1,7 +1,7 @@
 """Rows from counts: penalised expectation-maximisation, whose objective is concave in the rows.
 
-sum_n v_n log p(x'_n | x_n) + alpha sum_i sum_j A0_ij log A_ij, with p(x' | x) = sum_i w_i(x) sum_j A_ij E_j(x'): each pass
-adds the expected counts of what data do to alpha times the rows they are shrunk towards. Counts add up over data.
+sum_n v_n log p(x'_n | x_n) + alpha sum_i sum_j A0_ij log A_ij, with p(x' | x) = sum_i w_i(x) sum_j A_ij E_j(x'): each
+pass adds the expected counts of what data do to alpha times the rows they are shrunk towards. Counts add up over data.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
 
+from sosmarkov.data.dataset import Pairs
 from sosmarkov.lattice.broad import Broad
+from sosmarkov.lattice.chain import Chain
 from sosmarkov.lattice.nodes import Nodes
 
+# Of expectation-maximisation.
 PASSES = 8
+# Entries of pairs that are added up at once.
+_BLOCK = 2_000_000
 
 
 class Seen:
@@ -38,14 +43,15 @@ class Seen:
         self.entries = self.entries.reshape(len(x), -1).T.copy()
         # The last entry of each row is the broad part's, where there is one.
         last, there = _places(rows, i, np.full((len(x), 1), rows.shape[1] - 1))
-        self.last, self.last_values = last[..., 0].T.copy(), (there[..., 0] * gates).T.copy()
-        self.last_values *= np.exp(broad.log_prob(x_next))
+        far = there[..., 0] * gates * np.exp(broad.log_prob(x_next))[:, None]
+        self.entries = np.concatenate([self.entries, last[..., 0].T])
+        self.values = np.concatenate([self.values, far.T])
 
     def likelihood(self, data: Float[np.ndarray, " e"]) -> Float[np.ndarray, " n"]:
         """p(x' | x) of each pair, of rows with these entries."""
         found = np.zeros(self.values.shape[1])
-        for entries, values in self._columns():
-            found += values * data[entries]
+        for entries, values in self._blocks():
+            found += np.sum(values * data[entries], axis=0)
         return found
 
     def counts(self, data: Float[np.ndarray, " e"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " e"]:
@@ -53,12 +59,14 @@ class Seen:
         p = self.likelihood(data)
         share = np.divide(weight, p, out=np.zeros_like(p), where=p > 0)
         found = np.zeros(len(data))
-        for entries, values in self._columns():
-            found += np.bincount(entries, share * values, len(data))
+        for entries, values in self._blocks():
+            found += np.bincount(entries.ravel(), (share * values).ravel(), len(data))
         return found * data
 
-    def _columns(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return [*zip(self.entries, self.values, strict=True), *zip(self.last, self.last_values, strict=True)]
+    def _blocks(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Some columns at a time: one sum over all rows for each block, and memory for no more than that."""
+        size = max(1, _BLOCK // max(1, self.values.shape[1]))
+        return [(self.entries[i : i + size], self.values[i : i + size]) for i in range(0, len(self.values), size)]
 
 
 def _places(
@@ -97,3 +105,15 @@ def learn_rows(
         behind = np.bincount(row, data, count)
         data /= behind[row]
     return Counted(sp.csr_array((data, rows.indices, rows.indptr), rows.shape), behind)
+
+
+def learn_phases(
+    chain: Chain, pairs: Pairs, phase: Int[np.ndarray, " n"], behind: Float[np.ndarray, " b"], passes: int = PASSES
+) -> list[Counted]:
+    """The rows of each phase after counting its pairs against what they stand for, all phases' below each other."""
+    found, each = [], behind.reshape(chain.phases, -1)
+    for one, matrix in enumerate(chain.matrices):
+        at = phase == one
+        seen = Seen(chain.nodes, chain.broad, matrix, pairs.x[at], pairs.x_next[at])
+        found.append(learn_rows(seen, pairs.weight[at], each[one], passes))
+    return found

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import logsumexp
 
 from sosmarkov.contracts.belief import Belief, EstimateWarning
 from sosmarkov.contracts.reader import LineLikelihood, Sensor
@@ -22,7 +21,8 @@ from sosmarkov.lattice.nodes import Nodes
 # Products of mixtures grow: beyond so many terms they are integrated on cells.
 _MOST_TERMS = 64
 # Of messages, in turn until the evidence stands still: integrals over whole cells miss less than polynomials do.
-_TOLERANCES, _STILL = (1e-5, 1e-8, 1e-12), 1e-10
+_TOLERANCES = {1: (1e-5, 1e-8, 1e-12), 2: (1e-5, 1e-8, 1e-11), 3: (1e-4, 1e-6), 4: (1e-3, 1e-5)}
+_STILL = {1: 1e-10, 2: 1e-10, 3: 1e-7, 4: 1e-5}
 # How far a density of another kind reaches, in its standard deviations.
 _CUTS = np.array([-12.0, -8.0, -6.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0])
 
@@ -100,7 +100,7 @@ def likelihood(sensor: Sensor, observation: np.ndarray, axes: Sequence[Axis]) ->
             sum((line.log(x[:, c]) for c, line in term.lines.items()), start=np.full(len(x), term.log_weight))
             for term in found
         ]
-        return values[0] if len(values) == 1 else logsumexp(np.stack(values), axis=0)
+        return values[0] if len(values) == 1 else np.logaddexp.reduce(np.stack(values), axis=0)
 
     return Likelihood((log,), found)
 
@@ -116,7 +116,7 @@ def _round(line: LineLikelihood, axis: Axis) -> LineLikelihood:
 
     def log(x: np.ndarray) -> np.ndarray:
         near = middle + np.mod(x - middle + 0.5 * period, period) - 0.5 * period
-        return logsumexp(np.stack([line.log(near + turn * period) for turn in (-1, 0, 1)]), axis=0)
+        return np.logaddexp.reduce([line.log(near + turn * period) for turn in (-1, 0, 1)], axis=0)
 
     return LineLikelihood(log, axis.inside(np.append(known, middle + 0.5 * period)))
 
@@ -184,10 +184,10 @@ class CellWeigher(Weigher):
 
     def __init__(self, nodes: Nodes, prior: Belief, given: Likelihood):
         self.nodes, self.prior = nodes, prior
-        for tolerance in _TOLERANCES:
+        for tolerance in _TOLERANCES[nodes.dim]:
             self.log_scale, self.panels = fit(nodes, prior, given.log, given.breaks, tolerance)
             self.error = self._moved(given)
-            if self.error < _STILL:
+            if self.error < _STILL[nodes.dim]:
                 break
         self.x, self.w = self.panels.points() if self.log_scale > -np.inf else (np.zeros((0, nodes.dim)), np.zeros(0))
 
@@ -196,7 +196,7 @@ class CellWeigher(Weigher):
         if self.log_scale == -np.inf:
             return 0.0
         p = self.panels
-        x, w = panels.nodes_of(p.lower, p.upper, p.order - 2)
+        x, w = panels.nodes_of(p.lower, p.upper, p.order - (2 if p.dim < 3 else 1))
         return abs(float(w @ np.exp(density(self.prior, given.log)(x) - self.log_scale)) - 1.0)
 
     def seen(self) -> Float[np.ndarray, " n"]:
@@ -246,7 +246,7 @@ def fit(
     prior: Belief,
     log_factor: Callable[[np.ndarray], np.ndarray],
     breaks: Callable[[int], np.ndarray],
-    tolerance: float = panels.TOLERANCE,
+    tolerance: float | None = None,
 ) -> tuple[float, panels.Panels]:
     """log int p f, and p f divided by it, on the cells where it is."""
     log_density = density(prior, log_factor)
@@ -258,16 +258,20 @@ def _edges(axis: Axis, prior: Belief, breaks: np.ndarray, c: int) -> np.ndarray:
     """Ends of cells on one axis, of ever longer ones past open ends, and breaks between them."""
     cells = axis.cells()
     edges = axis.origin + axis.spacing * (np.append(cells, cells[-1] + 1) - 0.5)
-    known = breaks[np.isfinite(breaks)]
     if isinstance(prior, LatticeBelief):
+        shadow, gates = prior.shadow(c), edges
+        edges, own = shadow.edges(), shadow.axis
         if prior.C[-1] > 0:
-            line = LineLikelihood(lambda x: np.zeros(len(x)), known)
-            below, above = tables.tails(axis, prior.broad.onto([c]), line, edges)
+            line = LineLikelihood(lambda x: np.zeros(len(x)), breaks[np.isfinite(breaks)])
+            below, above = tables.tails(own, shadow.broad, line, edges)
             edges = np.concatenate([below, edges, above])
         else:
+            # A spline ends where a cell does.
             low, high = (float(end[c]) for end in prior.support())
-            edges = edges[(edges > low - axis.spacing) & (edges < high + axis.spacing)]
-            # A spline ends half way between the ends of cells of its neighbours: on an end of a cell of its own.
+            edges = edges[(edges > low - 0.5 * own.spacing) & (edges < high + 0.5 * own.spacing)]
+        if own != axis:
+            edges = np.concatenate([edges, gates[(gates > edges[0]) & (gates < edges[-1])]])
+            edges = np.unique(np.clip(edges, axis.lower, axis.upper))
     else:
         mean, std = float(np.asarray(prior.mean())[c]), float(np.sqrt(np.asarray(prior.covariance())[c, c]))
         ends = [float(np.asarray(end)[c]) for end in prior.support()]
@@ -280,9 +284,9 @@ def _edges(axis: Axis, prior: Belief, breaks: np.ndarray, c: int) -> np.ndarray:
     return found[np.append(True, np.diff(found) > 1e-12 * np.ptp(found))]
 
 
-def report(error: float) -> None:
+def report(error: float, dim: int) -> None:
     """Say so where integrals on cells did not come to a standstill."""
-    if error > panels.REACHED:
+    if error > panels.REACHED[dim]:
         warnings.warn(
             f"Integrals under this reading stand still to about {error:.1g} of their value: its likelihood is very"
             " narrow, or jumps, within cells of the lattice.",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse.linalg as sla
+import scipy.sparse.linalg
 from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
@@ -21,18 +22,21 @@ _DENSE, _DENSE_SPECTRUM, _EIGENVALUES = 1500, 600, 64
 _STEPS, _LEFT = 4096, 1e-13
 _SOLVED = 1e-9
 
+# Its annotations know fewer arguments than it does.
+sla: Any = scipy.sparse.linalg
+
 
 @dataclass(frozen=True)
 class LatticeRun(LongRun):
     """By the chain's own sparse matrices.
 
     Args:
-        transition: A `LatticeTransition` whose steps are all alike.
+        transition: A `LatticeTransition`; steps are all alike, but for `far`, which knows the phases of a period.
     """
 
     transition: Any
 
-    def step(self, C: Float[np.ndarray, q * b]) -> Float[np.ndarray, q * b]:
+    def step(self, C: np.ndarray) -> np.ndarray:
         """C_k -> C_(k+1), of one belief or of many."""
         return self.transition.chain.carry(self.transition.chain.seen(C))
 
@@ -43,23 +47,40 @@ class LatticeRun(LongRun):
 
     def far(self, initial: Belief, steps: int) -> Float[np.ndarray, " q"]:
         """Steps until nothing changes any more; where that takes long, the power of a dense matrix."""
-        C = self.transition.push(self.transition.enter(initial))
-        n, left = len(self.transition.nodes), steps - 1
-        C, left = self._stepped(C, min(left, _STEPS) if n <= _DENSE else left, left)
-        if left == 0:
-            return C
-        power = self.matrix()
+        transition, period = self.transition, self.transition.phases
+        C = transition.push(transition.enter(initial), [0.0])
+        # To the end of the first period, then whole ones, then the rest.
+        C = self._cycle(C, 1, min(period, steps))
+        left, rest = divmod(max(steps - period, 0), period)
+        most = min(left, _STEPS) if len(transition.nodes) <= _DENSE else left
+        C, left = self._stepped(C, most, left, lambda C: self._cycle(C, 0, period))
+        if left:
+            C = self._power(C, left)
+        return self._cycle(C, 0, rest)
+
+    def _cycle(self, C: np.ndarray, begin: int, end: int) -> np.ndarray:
+        """The steps of some phases of a period."""
+        chain = self.transition.chain
+        for phase in range(begin, end):
+            C = chain.carry(chain.seen(C), [phase])
+        return C
+
+    def _power(self, C: np.ndarray, left: int) -> np.ndarray:
+        """Whole periods by squaring."""
+        power = self._cycle(np.eye(len(C)), 0, self.transition.phases)
         while left:
             C = power @ C if left % 2 else C
             left //= 2
             power = power @ power if left else power
         return C / np.sum(C)
 
-    def _stepped(self, C: np.ndarray, most: int, left: int) -> tuple[np.ndarray, int]:
+    def _stepped(
+        self, C: np.ndarray, most: int, left: int, step: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> tuple[np.ndarray, int]:
         """At most so many steps, and what is left of them: none where the rest would change nothing."""
         last = np.inf
         for _ in range(most):
-            moved = self.step(C)
+            moved = self.step(C) if step is None else step(C)
             change = float(np.sum(np.abs(moved - C)))
             ratio = change / last if last > 0 else 0.0
             C, left, last = moved, left - 1, change
@@ -73,10 +94,11 @@ class LatticeRun(LongRun):
         start = self.transition.push(self.transition.enter(initial))
         size = len(start)
         if size <= 64:
-            values, vectors = np.linalg.eig(self.matrix())
+            found: Any = np.linalg.eig(self.matrix())
         else:
             operator = sla.LinearOperator((size, size), matvec=self.step, dtype=float)
-            values, vectors = sla.eigs(operator, k=2, v0=start, tol=0.0)
+            found = sla.eigs(operator, k=2, v0=start, tol=0.0)
+        values, vectors = found
         order = np.argsort(-values.real)
         if len(values) > 1 and abs(values[order[1]] - 1.0) < 1e-11:
             raise ValueError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -70,8 +70,9 @@ class Nodes:
 
     def __eq__(self, other: object) -> bool:
         """Whether both are the same places."""
-        same = isinstance(other, Nodes) and self.axes == other.axes
-        return self is other or (same and np.array_equal(self.cells, other.cells))
+        if self is other or not isinstance(other, Nodes):
+            return self is other
+        return self.axes == other.axes and np.array_equal(self.cells, other.cells)
 
     def __hash__(self) -> int:
         """By its axes and how many there are."""
@@ -107,7 +108,8 @@ class Nodes:
         there = (self.member >= 0).reshape(self.shape)
         # Once round to either side, so that the nearest one may lie across the cut of a circle.
         turns = [(axis.count, axis.count) if axis.ends == "wrapped" else (0, 0) for axis in self.axes]
-        _, nearest = distance_transform_edt(~np.pad(there, turns, mode="wrap"), return_indices=True)
+        found: Any = distance_transform_edt(~np.pad(there, turns, mode="wrap"), return_indices=True)
+        nearest = found[1]
         window = tuple(slice(turn, turn + count) for (turn, _), count in zip(turns, self.shape, strict=True))
         at = [
             (index[window] - turn) % count for index, (turn, _), count in zip(nearest, turns, self.shape, strict=True)
@@ -246,4 +248,4 @@ def covering(axes: Sequence[Axis], points: Float[np.ndarray, "n d"], rings: int)
     for c, axis in enumerate(axes):
         u = np.rint((axis.inside(points[:, c]) - axis.origin) / axis.spacing).astype(np.int64)
         at.append(np.clip(axis.fold(u), 0, axis.count - 1))
-    return Nodes(axes, np.ravel_multi_index(at, shape)).widened(rings)
+    return Nodes(axes, np.asarray(np.ravel_multi_index(at, shape))).widened(rings)

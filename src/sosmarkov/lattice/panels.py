@@ -9,16 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.ndimage import maximum_filter
 
 # Nodes along each side of a box, by the number of coordinates.
-_ORDERS = {1: 16, 2: 10, 3: 7, 4: 5}
-# What a box may miss of the whole; what all may miss together before it is said; logarithms that are not looked at.
-TOLERANCE, REACHED, _FAINT = 1e-12, 1e-9, 42.0
+_ORDERS = {1: 16, 2: 10, 3: 5, 4: 4}
+# What the polynomial on a box may miss of the whole, by the number of coordinates; what all may miss together before it
+# is said.
+TOLERANCES = {1: 1e-12, 2: 1e-11, 3: 1e-6, 4: 1e-5}
+REACHED = {1: 1e-9, 2: 1e-8, 3: 1e-3, 4: 1e-2}
+# What the boxes that are not looked at may hold, as a share of the whole.
+_LEFT_OUT = {1: 1e-17, 2: 1e-15, 3: 1e-8, 4: 1e-6}
+# Logarithms: by how much a corner may be above all nodes of its box, and what is too faint to matter.
+_UNSEEN, _FAINT = 6.0, 42.0
 _MOST_VALUES, _ROUNDS, _BLOCK = 3_000_000, 60, 200_000
 _EPS = np.finfo(float).eps
 
@@ -269,13 +275,19 @@ def nodes_of(
     return x.reshape(-1, dim), (np.prod(upper - lower, axis=1)[:, None] * weights).reshape(-1)
 
 
-def start(log_density: LogDensity, edges: Sequence[Float[np.ndarray, " e"]]) -> tuple[np.ndarray, np.ndarray]:
+def start(log_density: LogDensity, edges: Sequence[Float[np.ndarray, " _"]]) -> tuple[np.ndarray, np.ndarray]:
     """Of the boxes between these ends, those that matter by the density at their middles and at their neighbours'."""
     grids = np.meshgrid(*[0.5 * (e[:-1] + e[1:]) for e in edges], indexing="ij")
     centres = np.stack([grid.reshape(-1) for grid in grids], axis=-1)
     values = np.concatenate([log_density(centres[i : i + _BLOCK]) for i in range(0, len(centres), _BLOCK)])
     around = maximum_filter(values.reshape(grids[0].shape), size=3, mode="nearest").reshape(-1)
-    kept = np.flatnonzero((around > np.max(around) - _FAINT) & (around > -np.inf))
+    volume = np.ones(())
+    for e in edges:
+        volume = np.multiply.outer(volume, np.diff(e))
+    top = np.max(around)
+    masses = np.exp(around - (top if top > -np.inf else 0.0)) * volume.reshape(-1)
+    order = np.argsort(masses)
+    kept = np.sort(order[np.cumsum(masses[order]) > _LEFT_OUT[len(edges)] * np.sum(masses)])
     at = np.unravel_index(kept, grids[0].shape)
     ends = [(e[:-1][a], e[1:][a]) for e, a in zip(edges, at, strict=True)]
     return np.stack([end[0] for end in ends], axis=-1), np.stack([end[1] for end in ends], axis=-1)
@@ -285,17 +297,18 @@ def fitted(
     log_density: LogDensity,
     lower: Float[np.ndarray, "b d"],
     upper: Float[np.ndarray, "b d"],
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
 ) -> tuple[float, Panels]:
     """The logarithm of the integral over these boxes, and the density divided by it.
 
     The polynomials miss no more on a box than `tolerance` of the whole; integrals over whole boxes about its square.
     """
     dim = lower.shape[1]
-    order = _ORDERS[dim]
+    order, tolerance = _ORDERS[dim], TOLERANCES[dim] if tolerance is None else tolerance
     _, w, to_coefficients = _rule(order)
-    done, masses, errors, scales = [], [], [], []
-    for _ in range(_ROUNDS):
+    done: list[Any] = []
+    masses, errors, scales, ends, off, top, total = [], [], [], [], [], -np.inf, 1.0
+    for round_ in range(_ROUNDS):
         x, _w = nodes_of(lower, upper, order)
         logs = np.concatenate([np.zeros(0), *(log_density(x[i : i + _BLOCK]) for i in range(0, len(x), _BLOCK))])
         logs = logs.reshape(len(lower), *[order] * dim)
@@ -306,9 +319,12 @@ def fitted(
         mass = values
         for _c in range(dim):
             mass = mass @ w
+        ends.append(_corners(log_density, lower, upper))
+        errors.append(np.max(tails, axis=1))
+        # A top at a corner that no node sees: cut towards it, across one side after the other.
+        tails[ends[-1] > scale + _UNSEEN] = np.eye(dim)[round_ % dim]
         done.append((lower, upper, values, tails))
         masses.append(mass * volume)
-        errors.append(np.max(tails, axis=1))
         scales.append(scale)
         top = max(np.max(one, initial=-np.inf) for one in scales)
         if top == -np.inf:
@@ -316,20 +332,30 @@ def fitted(
         total = sum(float(np.sum(m * np.exp(s - top))) for m, s in zip(masses, scales, strict=True))
         off = [e * np.exp(s - top) for e, s in zip(errors, scales, strict=True)]
         size = sum(len(one[0]) for one in done) * order**dim
-        split = [np.flatnonzero(one > tolerance * total) for one in off]
+        highest = max(top, *(np.max(one, initial=-np.inf) for one in ends))
+        unseen = [(e > s + _UNSEEN) & (e > highest - _FAINT) for e, s in zip(ends, scales, strict=True)]
+        split = [np.flatnonzero((o > tolerance * total) | u) for o, u in zip(off, unseen, strict=True)]
         if sum(map(len, split)) == 0 or size > _MOST_VALUES:
             break
         lower, upper = _halves(done, split)
         for i, chosen in enumerate(split):
             kept = np.setdiff1d(np.arange(len(masses[i])), chosen)
-            done[i] = tuple(part[kept] for part in done[i])  # type: ignore[assignment]
-            masses[i], errors[i], scales[i] = masses[i][kept], errors[i][kept], scales[i][kept]
+            done[i] = tuple(part[kept] for part in done[i])
+            masses[i], errors[i], scales[i], ends[i] = (one[i][kept] for one in (masses, errors, scales, ends))
     lower, upper, values, _ = (np.concatenate(parts) for parts in zip(*done, strict=True))
     factor = np.exp(np.concatenate(scales) - top) / total
     error = sum(float(np.sum(one)) for one in off) / total
     held = factor * np.concatenate(masses) > 1e-18
     values = values * factor.reshape(-1, *[1] * dim)
     return top + float(np.log(total)), Panels(lower[held], upper[held], values[held], error)
+
+
+def _corners(log_density: LogDensity, lower: np.ndarray, upper: np.ndarray) -> Float[np.ndarray, " b"]:
+    """The largest logarithm at the corners of each box, seen from just inside."""
+    side = np.array(list(product((1e-9, 1.0 - 1e-9), repeat=lower.shape[1])))
+    x = lower[:, None] + (upper - lower)[:, None] * side
+    values = log_density(x.reshape(-1, lower.shape[1])) if len(lower) else np.zeros(0)
+    return np.max(values.reshape(len(lower), len(side)), axis=1)
 
 
 def _tail(values: np.ndarray, c: int, to_coefficients: np.ndarray) -> Float[np.ndarray, " b"]:

@@ -87,7 +87,7 @@ class LatticeReader(Reader):
         found = weigher(self.transition.nodes, self.transition.belief(C), given)
         if found.error > 0:
             self.reached.append(found.error)
-            report(found.error)
+            report(found.error, self.transition.dim)
         return found
 
     def back(self) -> Callable[[Any, Any, Any, Any], Float[np.ndarray, " n"]]:
@@ -134,7 +134,7 @@ class LatticeReader(Reader):
             else:
                 own = self.transition.cells(part)
                 found = own.times(given, b)
-                log_mass = found.log_mass - (own.log_mass if own.behind is not None or own.given.logs else 0.0)
+                log_mass = found.log_mass - (own.log_mass if own.behind is not None or own.readings.logs else 0.0)
             weights.append(float(log_weight) + log_mass)
             members.append(found)
         total = logsumexp(weights)
@@ -144,7 +144,7 @@ class LatticeReader(Reader):
 
     # --- draws ------------------------------------------------------------------------------------
 
-    def draw(self, key: Any, x: Any, observation: Any, backward: Any, u: Any) -> Float[np.ndarray, "n d"]:
+    def draw(self, key: Any, x: Any, observation: Any, backward: Any, u: Any) -> Float[Any, "n d"]:
         """From p(x' | x) l(o | x') beta(x'), for each x."""
         transition, generator, x = self.transition, draws.generator(key), np.asarray(x)
         given, b = self.given(observation), np.asarray(backward)
@@ -156,7 +156,7 @@ class LatticeReader(Reader):
         behind, given = Behind(transition.nodes, b), NOTHING if given is None else given
         log_mass, panels = fit(transition.nodes, prior, lambda x: given.log(x) + behind(x), given.breaks)
         require_possible(np.asarray(log_mass))
-        report(panels.error)
+        report(panels.error, transition.dim)
         points, w = nodes_of(panels.lower, panels.upper, panels.order)
         # What is left of the density where that of all states together is divided out.
         factor = panels.values.reshape(-1) / prior.prob(points)
@@ -204,7 +204,7 @@ class Read:
             found = weigher(belief.nodes, belief, given)
             if found.error > 0:
                 self.reader.reached.append(found.error)
-                report(found.error)
+                report(found.error, belief.dim)
             P, log_scale = found.seen(), found.log_scale
             mass = np.sum(P)
             require_possible(np.log(mass) if mass > 0 else np.array(-np.inf))

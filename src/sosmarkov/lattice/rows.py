@@ -18,8 +18,8 @@ from sosmarkov.lattice.nodes import Nodes
 
 # Entries below this share of a row's largest are cut, where no other is asked for.
 CUT = 1e-7
-# Variances, in squares of a spacing: the least a row gets, and what a normal on whole numbers surely has.
-_LEAST, _SURE = 0.08, 0.3
+# Variances, in squares of a spacing: the least a row gets, and that from which on its covariance is matched.
+_LEAST, _FREE = 0.08, 0.15
 _PASSES, _MATCHED = 80, 1e-12
 # Entries of rows that are made at once.
 _BLOCK = 3_000_000
@@ -30,13 +30,13 @@ class Rows(NamedTuple):
 
     Attributes:
         matrix: Shape (n, n + 1), each row with a sum of one; the last column is what leaves the nodes.
-        narrow: The share of rows whose noise is too narrow for the spacing: they are wider than asked for.
-        left: The largest share of a row that leaves the nodes.
+        narrow: Whose noise is too narrow for the spacing, shape (n,): these rows are wider than asked for.
+        left: The share of each that leaves the nodes, shape (n,).
     """
 
     matrix: sp.csr_array
-    narrow: float
-    left: float
+    narrow: Bool[np.ndarray, " n"]
+    left: Float[np.ndarray, " n"]
 
 
 def inner_covariance(nodes: Nodes, slope: Float[np.ndarray, "n d d"], noise: Float[np.ndarray, "n d d"]) -> np.ndarray:
@@ -48,7 +48,7 @@ def inner_covariance(nodes: Nodes, slope: Float[np.ndarray, "n d d"], noise: Flo
 
 def too_narrow(nodes: Nodes, slope: Float[np.ndarray, "n d d"], noise: Float[np.ndarray, "n d d"]) -> np.ndarray:
     """Of which steps the noise is too narrow for the spacing of some nodes."""
-    return np.linalg.eigvalsh(inner_covariance(nodes, slope, noise))[:, 0] < _LEAST
+    return np.linalg.eigvalsh(inner_covariance(nodes, slope, noise))[:, 0] < _FREE
 
 
 class Entries(NamedTuple):
@@ -89,8 +89,7 @@ def compile_rows(
     """
     found = compile_entries(nodes, mean, slope, noise, cut)
     matrix = found.matrix(nodes)
-    left = matrix[:, [len(nodes)]].toarray().ravel()
-    return Rows(matrix, float(np.mean(found.narrow)), float(np.max(left)))
+    return Rows(matrix, found.narrow, matrix[:, [len(nodes)]].toarray().ravel())
 
 
 def compile_entries(
@@ -160,48 +159,54 @@ def discrete_normals(
     """Distributions on the steps of a window with these means and covariances, and whether both were matched.
 
     q ~ exp(-(k - a)^T V^(-1) (k - a) / 2), with a and V moved by what is missing until nothing is: for variances above
-    0.3 a normal on whole numbers misses them by little, and each pass by less. Narrower ones match the mean at least.
+    0.3 a normal on whole numbers misses them by little, and each pass by less. Much narrower ones, whose covariance
+    whole numbers cannot have wherever the mean lies, keep V and match the mean.
     """
     centre, shape = mean.copy(), covariance.copy()
     factor = np.linalg.cholesky(covariance)
+    free = np.linalg.eigvalsh(covariance)[:, 0] >= _FREE
     kept = np.ones((len(mean), len(window)), dtype=bool)
     q, matched = np.zeros((len(mean), len(window))), np.zeros(len(mean), dtype=bool)
     steps = window.astype(float)
-    # 1, k and the products k_a k_b in one table, so that all moments are one product.
+    # k and the products k_a k_b in one table, so that all moments are one product.
     table = np.concatenate([steps, (steps[:, :, None] * steps[:, None]).reshape(len(steps), -1)], axis=1)
     active, dim = np.arange(len(mean)), mean.shape[1]
     for one in range(_PASSES):
-        weights = _normal(steps, table, centre[active], shape[active])
+        weights = _normal(table, centre[active], shape[active], kept[active])
         if one == 0:
             kept = weights > cut * weights.max(axis=1, keepdims=True)
-        weights = weights * kept[active]
+            weights *= kept
         weights /= weights.sum(axis=1, keepdims=True)
         q[active] = weights
         found = weights @ table
         middle = found[:, :dim]
         spread = found[:, dim:].reshape(-1, dim, dim) - middle[:, :, None] * middle[:, None]
-        off = np.maximum(
-            np.max(np.abs(middle - mean[active]), axis=1), np.max(np.abs(spread - covariance[active]), axis=(1, 2))
-        )
-        matched[active] = off < _MATCHED
-        centre[active] += mean[active] - middle
-        sound = np.linalg.eigvalsh(spread)[:, 0] > 1e-3
-        moved = active[sound]
+        away = np.max(np.abs(middle - mean[active]), axis=1)
+        off = np.where(free[active], np.max(np.abs(spread - covariance[active]), axis=(1, 2)), 0.0)
+        done = np.maximum(away, off) < _MATCHED
+        matched[active] = done & free[active]
+        # Tilting by the centre moves the mean by spread V^(-1); never by more than a spacing at once.
+        V = shape[active]
+        wide = spread + 1e-6 * np.eye(dim)
+        move = np.einsum("bac,bc->ba", V, np.linalg.solve(wide, (mean[active] - middle)[..., None])[..., 0])
+        centre[active] += move / np.maximum(np.max(np.abs(move), axis=1, keepdims=True), 1.0)
         # V <- T V T^T with T taking the covariance that was found to the one that is wanted: positive definite always.
-        T = factor[moved] @ np.linalg.inv(np.linalg.cholesky(spread[sound]))
-        shape[moved] = T @ shape[moved] @ np.swapaxes(T, 1, 2)
-        active = active[~matched[active]]
+        shaped = free[active] & (np.linalg.eigvalsh(spread)[:, 0] > 1e-3)
+        T = factor[active[shaped]] @ np.linalg.inv(np.linalg.cholesky(spread[shaped]))
+        shape[active[shaped]] = T @ V[shaped] @ np.swapaxes(T, 1, 2)
+        active = active[~done]
         if len(active) == 0:
             break
     return q, matched
 
 
-def _normal(steps: np.ndarray, table: np.ndarray, centre: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """exp(-(k - a)^T P (k - a) / 2), P = V^(-1), scaled to a largest of about one: linear in the table's columns."""
+def _normal(table: np.ndarray, centre: np.ndarray, shape: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """exp(-(k - a)^T P (k - a) / 2), P = V^(-1), of the steps that are kept, scaled to a largest of one."""
     P = np.linalg.inv(shape)
     linear = np.einsum("bcd,bd->bc", P, centre)
+    # The exponent is linear in the table's columns.
     coefficients = np.concatenate([linear, -0.5 * P.reshape(len(P), -1)], axis=1)
-    exponent = coefficients @ table.T
+    exponent = np.where(kept, coefficients @ table.T, -np.inf)
     return np.exp(exponent - exponent.max(axis=1, keepdims=True))
 
 

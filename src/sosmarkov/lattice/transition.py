@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,7 +22,7 @@ from sosmarkov.lattice.beliefs import LatticeBelief
 from sosmarkov.lattice.broad import Broad
 from sosmarkov.lattice.cells import CellBelief
 from sosmarkov.lattice.chain import Chain
-from sosmarkov.lattice.counts import PASSES, Seen, learn_rows
+from sosmarkov.lattice.counts import PASSES, learn_phases
 from sosmarkov.lattice.long_run import LatticeRun
 from sosmarkov.lattice.message import Met
 from sosmarkov.lattice.nodes import Nodes
@@ -64,6 +64,8 @@ class LatticeTransition(AbstractTransition):
             against; None where it was not learned.
     """
 
+    form_name: ClassVar[str] = "lattice"
+
     nodes: Nodes
     broad: Broad
     shares: Float[np.ndarray, " k"]
@@ -82,7 +84,7 @@ class LatticeTransition(AbstractTransition):
         behind: Float[np.ndarray, " b"] | None = None,
     ):
         given = list(matrix) if isinstance(matrix, (list, tuple)) else [matrix]
-        rows = sp.vstack([sp.csr_array(one) for one in given], format="csr")
+        rows: Any = sp.vstack([sp.csr_array(one) for one in given], format="csr")
         rows.sum_duplicates()
         n = len(nodes)
         require(len(given) > 0 and rows.shape == (len(given) * n, n + 1), f"rows of shape ({n}, {n + 1})")
@@ -179,18 +181,9 @@ class LatticeTransition(AbstractTransition):
             ends = [(axis.lower, axis.upper) for axis in self.nodes.axes]
             raise ValueError(f"Expected states within the bounds {ends}, got some beyond. Leave them out.")
         times = np.zeros(len(pairs.x)) if self.phases == 1 else np.asarray(pairs.u)[:, 0]
-        phase, parts, n = np.rint(times).astype(int) % self.phases, [], len(self.nodes)
-        for one, matrix in enumerate(self.chain.matrices):
-            at = phase == one
-            seen = Seen(self.nodes, self.broad, matrix, pairs.x[at], pairs.x_next[at])
-            parts.append(learn_rows(seen, pairs.weight[at], behind[one * n : (one + 1) * n], passes))
-        found = LatticeTransition(
-            self.nodes,
-            [part.rows for part in parts],
-            self.broad,
-            report=self.report,
-            behind=np.concatenate([part.behind for part in parts]),
-        )
+        counted = learn_phases(self.chain, pairs, np.rint(times).astype(int) % self.phases, behind, passes)
+        matrices, behind = [one.rows for one in counted], np.concatenate([one.behind for one in counted])
+        found = LatticeTransition(self.nodes, matrices, self.broad, report=self.report, behind=behind)
         beyond = int(np.sum(~np.any(self.nodes.densities(pairs.x_next)[1] > 0, axis=1)))
         return found, {"beyond the nodes": beyond}
 
@@ -211,7 +204,7 @@ class LatticeTransition(AbstractTransition):
             found[pairs] = self.chain.log_pairs(flat[pairs], states, index[pairs], int(phase))
         return found.reshape(shape)
 
-    def _times(self, u: ArrayLike | None) -> np.ndarray:
+    def _times(self, u: ArrayLike | None) -> Any:
         """The phases of times of shape (..., 1)."""
         if self.phases == 1:
             if u is not None:
@@ -260,7 +253,19 @@ class LatticeTransition(AbstractTransition):
         else:
             own = isinstance(belief, LatticeBelief) and belief.nodes == self.nodes
             found = belief if own else self.cells(belief)
+            if isinstance(found, CellBelief) and found is not belief:
+                self._require_whole(found)
         return found.with_columns(None if belief.names is None else belief.columns)
+
+    def _require_whole(self, belief: CellBelief) -> None:
+        """Refuse a start of which gates see less than all of it."""
+        mass = float(np.exp(belief.log_mass))
+        if not abs(mass - 1.0) < 1e-6:
+            raise ValueError(
+                f"Expected a belief within the bounds of the lattice to start from, of which integrals find all, got a"
+                f" {type(belief.prior).__name__} of which they find {mass:.6g}. Give it the lattice's bounds, or more"
+                " nodes where it is narrow."
+            )
 
     def cells(self, belief: Belief) -> CellBelief:
         """A belief as one that enters these gates by integrals on cells."""
@@ -303,7 +308,7 @@ class LatticeTransition(AbstractTransition):
         total = total if np.isfinite(total) else 0.0
         return Met(np.exp(logs - total) @ np.stack([message.P for message in messages]), np.asarray(total))
 
-    def carry(self, P: Float[np.ndarray, n * k], u: Any = None) -> Float[Any, q * b]:
+    def carry(self, P: np.ndarray, u: Any = None) -> np.ndarray:
         """A^T P: the next shares of one message, or of many as columns."""
         return self.chain.carry(P, u)
 

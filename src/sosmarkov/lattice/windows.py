@@ -10,6 +10,7 @@ from jaxtyping import Float
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.lattice import tables
+from sosmarkov.lattice.axis import within_one_turn
 from sosmarkov.lattice.beliefs import LatticeBelief
 from sosmarkov.lattice.message import Met
 
@@ -65,12 +66,13 @@ class Window:
         return Window(self.transition, self.boxes + tuple((-sign, box) for sign, box in other.boxes))
 
     def _seen(self, box: Box | None, broad: Any) -> list[tables.Seen]:
-        axes, ends = self.transition.nodes.axes, (None, None) if box is None else (box.lower, box.upper)
         found = []
-        for c, axis in enumerate(axes):
-            open_axis = box is None or (ends[0][c] == -np.inf and ends[1][c] == np.inf)
+        for c, axis in enumerate(self.transition.nodes.axes):
             own = broad.onto([c])
-            found.append(tables.plain(axis, own) if open_axis else tables.over_box(axis, own, ends[0][c], ends[1][c]))
+            if box is None or (box.lower[c] == -np.inf and box.upper[c] == np.inf):
+                found.append(tables.plain(axis, own))
+            else:
+                found.append(tables.over_box(axis, own, float(box.lower[c]), float(box.upper[c])))
         return found
 
     @property
@@ -85,7 +87,7 @@ class Window:
             self._parts = found
         return self._parts
 
-    def seen(self, C: Float[np.ndarray, q * b]) -> Float[np.ndarray, n * b]:
+    def seen(self, C: np.ndarray) -> np.ndarray:
         """What gates see of beliefs with these numbers, in the window."""
         total = np.zeros((len(self.transition.nodes), *C.shape[1:]))
         for sign, bands, broad in self.parts:
@@ -109,7 +111,9 @@ class Window:
         total = np.zeros(len(nodes) + 1)
         for sign, box in self.boxes:
             own, last = np.ones(len(nodes)), 1.0
-            for c, axis in enumerate(nodes.axes if box is not None else ()):
+            for c, axis in enumerate(nodes.axes):
+                if box is None:
+                    continue
                 low, high = box.lower[c : c + 1], box.upper[c : c + 1]
                 own = own * axis.shares_of(low, high)[0][nodes.places[:, c]]
                 last = last * sum(float(broad.share(c, *piece)[0]) for piece in axis.pieces(low, high))
@@ -128,7 +132,8 @@ class Window:
             return Met(total, 0.0)
         panels, total = self.transition.cells(belief).panels, np.zeros(len(nodes))
         for sign, box in self.boxes:
-            for low, high in _turns(nodes.axes, box):
+            ends = (np.full(nodes.dim, -np.inf), np.full(nodes.dim, np.inf)) if box is None else (box.lower, box.upper)
+            for low, high in within_one_turn(nodes.axes, *ends):
                 x, w = panels.clipped(low, high).points()
                 at, values = nodes.gates(x)
                 total += sign * np.bincount(at.reshape(-1), (values * w[:, None]).reshape(-1), len(nodes))
@@ -140,17 +145,3 @@ class Window:
         held = sum(sign * (1.0 if box is None else box.holds(state, axes)) for sign, box in self.boxes)
         with np.errstate(divide="ignore"):
             return float(np.log(held))
-
-
-def _turns(axes: Any, box: Box | None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """A box as boxes within one turn of each circle."""
-    dim = len(axes)
-    found = [(np.full(dim, -np.inf), np.full(dim, np.inf))]
-    for c, axis in enumerate(axes if box is not None else ()):
-        split = []
-        for low, high in axis.pieces(box.lower[c], box.upper[c]):
-            for one in found:
-                split.append((one[0].copy(), one[1].copy()))
-                split[-1][0][c], split[-1][1][c] = low, high
-        found = split
-    return found

@@ -16,7 +16,7 @@ from sosmarkov.learning.checkpoint import Checkpoint, fingerprint
 from sosmarkov.learning.choose import choose, refuse_streamed, refuse_without
 from sosmarkov.learning.factor.barrier import Barrier
 from sosmarkov.learning.factor.plain import Plain
-from sosmarkov.learning.forms import FORMS, LATTICE_DIM, factor_options, learn_form
+from sosmarkov.learning.forms import by_evidence, factor_options, learn_form, no_less_than_a_linear_step
 from sosmarkov.learning.options import Model, Options, Training, names, takes
 from sosmarkov.learning.phases import plan_of, run
 from sosmarkov.learning.sensing import Make, sense, sense_alone
@@ -131,7 +131,10 @@ def fit(given: Options) -> MarkovProcess | Ensemble:  # noqa: D417 - the fields 
     plan = plan_of(settings, settings.phase_steps)
     found = run(partial(make, settings), plan, settings.members, progress=given.progress, keeper=keeper)
     found = [process.with_columns(columns) for process in found]
-    return found[0] if len(found) == 1 else Ensemble(found, history=found[0].history)
+    if len(found) > 1:
+        return Ensemble(found, history=found[0].history)
+    open_ = given.form is None and not factor_options(given)
+    return no_less_than_a_linear_step(found[0], given, data) if open_ else found[0]
 
 
 def _prepared(given: Options) -> tuple[Options, Dataset, Make | None]:
@@ -139,29 +142,14 @@ def _prepared(given: Options) -> tuple[Options, Dataset, Make | None]:
     present = {name: getattr(given, name) is not None for name in ("transitions", "observations", "inputs")}
     refuse_without(given, present | {"a data frame": is_frame(given.trajectories)})
     if given.trajectories is None and given.transitions is None and given.observations is not None:
+        by_evidence(given)
         return sense_alone(given)
     source = open_source(given.trajectories, **given.picked("trajectory", "time", "columns", "seed"))
     if source.stream is not None:
         refuse_streamed(given)
     data = gather(source, **given.picked("transitions", "initial", "weights", "inputs", "period", "observations"))
+    if by_evidence(given, data, source.stream is not None):
+        return given, data, None
     if given.observations is not None:
         return sense(given, data)
-    if _counts(given, data, source.stream is not None):
-        return given, data, None
     return given, data, partial(Barrier if given.objective == "barrier" else Plain, data, source.stream)
-
-
-def _counts(given: Options, data: Dataset, streamed: bool) -> bool:
-    """Whether the process is learned by least squares and counts, and not by training a factor form."""
-    asked = factor_options(given)
-    if given.form is not None:
-        checks.one_of(given.form, FORMS, "form")
-        if given.form != "factor" and asked:
-            raise ValueError(
-                f"Expected form 'factor' with {asked[0]}, which belongs to it, got {given.form!r}. Leave one of them out."
-            )
-        return given.form != "factor"
-    if given.circular is not None or given.bounds is not None:
-        return True
-    whole = data.pairs.u is None or given.period is not None
-    return not asked and not streamed and whole and data.dim <= LATTICE_DIM

@@ -6,6 +6,7 @@ import dataclasses
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +17,12 @@ from sosmarkov.data.dataset import EXTREME, Dataset, robust_standardize
 from sosmarkov.data.enough import require_enough
 from sosmarkov.data.history import History, PhaseHistory
 from sosmarkov.learning.gaussian import learn_gaussian
-from sosmarkov.learning.held_out import Fold, folds, forecast_scores, mean_score
+from sosmarkov.learning.held_out import Fold, all_of, folds, forecast_scores, mean_score
 from sosmarkov.learning.lattice.fit import learn_lattice, rows_of
 from sosmarkov.learning.lattice.learn import choose
 from sosmarkov.learning.lattice.view import View
 from sosmarkov.learning.options import Model, Options, Run, Training, names
+from sosmarkov.learning.progress import Progress
 from sosmarkov.learning.rooms import looks_like, rooms_of
 from sosmarkov.process.process import MarkovProcess
 
@@ -32,15 +34,49 @@ _FORECASTS = "forecasts from known states, mean over 1, 2, 4 and 8 steps"
 _SHARED = {"form", "circular", "bounds", "period", "seed"}
 
 
+# The share of steps with rows wider than their noise that is worth a warning.
+_NARROW = 0.1
+
+
 class LatticeWarning(UserWarning):
     """A lattice is coarser than the noise asks for; the text says by how much and what would do."""
 
 
 def factor_options(given: Options) -> list[str]:
     """Options that were given and say how a factor form is learned."""
-    belong = [name for name in names(Model, Training, Run) if name not in _SHARED | {"progress"}]
+    belong = [name for name in names(Model, Training, Run) if name not in _SHARED | {"progress"}] + ["observations"]
     defaults = {each.name: each.default for each in dataclasses.fields(given)}
     return [name for name in belong if not _same(getattr(given, name), defaults[name])]
+
+
+def by_evidence(given: Options, data: Dataset | None = None, streamed: bool = False) -> bool:
+    """Whether a process is learned by least squares and counts, and not by training a factor form; or a ValueError.
+
+    Without states there are readings alone, from which only a factor form learns.
+    """
+    asked = factor_options(given)
+    ends = [name for name in ("circular", "bounds") if getattr(given, name) is not None]
+    form = given.form if given.form is None else checks.one_of(given.form, FORMS, "form")
+    if form == "factor" or (form is None and asked):
+        if ends:
+            raise ValueError(
+                f"Expected {ends[0]} with the lattice form, got it with {asked[0] if asked else 'form'} of the factor"
+                " form. Leave one of them out."
+            )
+        return False
+    if asked:
+        raise ValueError(
+            f"Expected form 'factor' with {asked[0]}, which belongs to it, got {form!r}. Leave one of them out."
+        )
+    assert data is not None
+    whole = data.pairs.u is None or given.period is not None
+    suits = not streamed and (form is not None or bool(ends) or (whole and data.dim <= LATTICE_DIM))
+    if streamed and (form is not None or ends):
+        raise ValueError(
+            "Expected trajectories that fit in memory for the lattice and the gaussian form, got so many that they are"
+            " streamed. Give an array of fewer, or use form 'factor'."
+        )
+    return suits
 
 
 def _same(value: Any, default: Any) -> bool:
@@ -72,17 +108,22 @@ def learn_form(given: Options, data: Dataset) -> MarkovProcess:
     columns = checks.columns(data.columns, data.dim)
     rooms = rooms_of(given.circular, given.bounds, data.states, columns)
     view = View(rooms, given.period)
+    require_enough(data, 2 * (1 + data.dim))
     usual, lost = data.within(robust_standardize(data.states), EXTREME)
-    require_enough(usual, 2 * (1 + data.dim))
-    parts = folds(usual.pairs, given.seed)
-    trials = [make(given, usual, view, parts) for make in _suited(given, usual, view)]
-    best = max(trials, key=lambda one: one.score)
-    process = best.learn(usual)
+    # With too few pairs for anything but one linear step there is nothing to judge it against.
+    parts = folds(usual.pairs, given.seed) if len(usual.pairs.x) >= LATTICE_PAIRS else []
+    trials = []
+    with closing(Progress(given.progress)) as bar:
+        for make in _suited(given, usual, view):
+            trials.append(make(given, usual, view, parts))
+            bar.update(_phase(trials[-1], trials[-1].seconds), 1)
+        best = max(trials, key=lambda one: one.score)
+        process = best.learn(usual)
     report = getattr(process.transition, "report", {})
-    if report.get("narrow", 0.0) > 0.02:
+    if report.get("narrow", 0.0) > _NARROW:
         warnings.warn(
-            f"{report['narrow']:.0%} of the lattice's rows are wider than the noise: its nodes are too far apart for"
-            " it. More data where the noise is small, or fewer coordinates, would let them be closer.",
+            f"{report['narrow']:.0%} of the steps in the data go through rows that are wider than the noise: the"
+            " lattice's nodes are too far apart for it. Fewer coordinates would let them be closer.",
             LatticeWarning,
             stacklevel=4,
         )
@@ -92,6 +133,31 @@ def learn_form(given: Options, data: Dataset) -> MarkovProcess:
     chosen |= {"notes": notes} if notes else {}
     history = _history(chosen, best, time.perf_counter() - began)
     return MarkovProcess(process.transition, process.initial, history=history, columns=columns)
+
+
+def no_less_than_a_linear_step(process: Any, given: Options, data: Dataset) -> Any:
+    """A trained process, or one linear step where its forecasts of what was held out from both are better."""
+    began = time.perf_counter()
+    usual, lost = data.within(robust_standardize(data.states), EXTREME)
+    training, held_out = usual.split(given.validation, given.seed)
+    fold, period, seed = all_of(held_out.pairs), given.period, given.seed
+    linear = learn_gaussian(training, period=period, seed=seed)
+    scores = [mean_score(forecast_scores(one.transition, held_out.pairs, fold)) for one in (process, linear)]
+    seconds = time.perf_counter() - began
+    tried = [
+        {"form": "factor", "score": scores[0], "seconds": process.history.seconds},
+        {"form": "gaussian", "score": scores[1], "seconds": seconds},
+    ]
+    if scores[0] >= scores[1]:
+        history = History(process.history.phases, process.history.chosen | {"tried": tried}, process.history.scores)
+        return MarkovProcess(
+            process.transition, process.initial, sensor=process.sensor, history=history, columns=process.columns
+        )
+    trial = _Trial("gaussian", lambda whole: learn_gaussian(whole, period=period, seed=seed), "", scores[1], seconds)
+    found = trial.learn(usual)
+    chosen: dict[str, Any] = {"form": "gaussian", "gaussian": "one linear step", "set_aside": lost, "seed": seed}
+    history = _history(chosen | {"tried": tried}, trial, process.history.seconds + seconds)
+    return MarkovProcess(found.transition, found.initial, history=history, columns=process.columns)
 
 
 def _suited(given: Options, data: Dataset, view: View) -> list[Callable[..., _Trial]]:
@@ -135,7 +201,7 @@ def _gaussian(given: Options, data: Dataset, view: View, parts: list[Fold]) -> _
         "gaussian",
         lambda whole: learn_gaussian(whole, period=given.period, seed=given.seed),
         "one linear step",
-        mean_score(np.concatenate(scores)),
+        mean_score(np.concatenate(scores)) if scores else float("nan"),
         time.perf_counter() - began,
     )
 
@@ -154,7 +220,11 @@ def _rows(pairs: Any, rows: np.ndarray) -> Any:
 
 
 def _history(chosen: dict[str, Any], best: _Trial, seconds: float) -> History:
-    """One phase, of a training that takes no steps: what is held out are forecasts."""
-    whole, loss = np.zeros(1, dtype=int), np.array([[-best.score]])
-    phase = PhaseHistory(best.form, whole, np.full((1, 1), np.nan), loss, whole, seconds, "steps", ("cpu (NumPy)",))
-    return History((phase,), chosen, {_FORECASTS: best.score})
+    """One phase."""
+    return History((_phase(best, seconds),), chosen, {_FORECASTS: best.score})
+
+
+def _phase(trial: _Trial, seconds: float) -> PhaseHistory:
+    """Of a training that takes no steps: what is held out are forecasts."""
+    whole, loss = np.zeros(1, dtype=int), np.array([[-trial.score]])
+    return PhaseHistory(trial.form, whole, np.full((1, 1), np.nan), loss, whole, seconds, "steps", ("cpu (NumPy)",))

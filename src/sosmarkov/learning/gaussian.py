@@ -15,7 +15,7 @@ from sosmarkov.process.process import MarkovProcess
 
 
 def learn_gaussian(
-    data: Dataset, *, period: int | None = None, ridge: float | None = None, members: int | None = 1, seed: int = 0
+    data: Dataset, *, period: int | None = None, ridge: float | None = None, components: int | None = 1, seed: int = 0
 ) -> MarkovProcess:
     """One linear step with Gaussian noise for all pairs, and a belief about where trajectories start.
 
@@ -23,7 +23,7 @@ def learn_gaussian(
         data: Pairs with their weights and inputs, and initial states.
         period: Steps after which the dynamics repeat: inputs are times then, and every phase has a step of its own.
         ridge: With a period, how many rows the pooled step counts for in every phase; None: by pairs left out.
-        members: Gaussians in the initial belief; None: one to four, whichever the initial states bear.
+        components: Gaussians in the initial belief; None: one to four, whichever the initial states bear.
         seed: For the starts of its mixture.
     """
     begun, (x, x_next, weight, _, u, _) = time.perf_counter(), data.pairs
@@ -38,7 +38,7 @@ def learn_gaussian(
         phase = u[:, 0].astype(int) % checks.count(period, "period", 1)
         found = phase_steps(x, x_next, phase, period, weight, ridge=ridge, columns=columns)
     noise = found.transition.Q if period is None else np.mean(found.transition.Q, axis=0)
-    initial = initial_belief(data.starts.x, data.starts.weight, noise, members=members, seed=seed)
+    initial = initial_belief(data.starts.x, data.starts.weight, noise, components=components, seed=seed)
     history = _history(found, time.perf_counter() - begun)
     return MarkovProcess(found.transition, initial, history=history, columns=columns)
 

@@ -15,8 +15,9 @@ from sosmarkov.data.dataset import Pairs
 
 # Steps ahead at which forecasts are judged.
 AHEAD = (1, 2, 4, 8)
-# Blocks of one record, of so many pairs where it is short; trajectories from which on whole ones are held out; origins of forecasts at most.
-_BLOCKS, _LONG, _MANY, _ORIGINS = 20, 40, 20, 128
+# Blocks of one record, of so many pairs where it is short; trajectories from which on whole ones are held out; origins
+# of forecasts at most, by the number of coordinates.
+_BLOCKS, _LONG, _MANY, _ORIGINS = 20, 40, 20, (2000, 400, 128)
 # Pairs below which every block is held out once, in five turns.
 _FEW = 1500
 
@@ -55,8 +56,22 @@ def folds(pairs: Pairs, seed: int = 0, ahead: tuple[int, ...] = AHEAD) -> list[F
         rows = np.flatnonzero(held_out)
         if len(rows) == 0 or len(rows) == count:
             continue
-        found.append(Fold(np.flatnonzero(~touched), rows, *_forecasts(rows, held_out, follows, ahead)))
+        origins = rows[:: max(1, len(rows) // _most_origins(pairs))]
+        found.append(Fold(np.flatnonzero(~touched), rows, *_forecasts(origins, held_out, follows, ahead)))
     return found
+
+
+def all_of(pairs: Pairs) -> Fold:
+    """Forecasts within pairs that are held out as a whole."""
+    rows = np.arange(len(pairs.x))
+    held_out = np.ones(len(rows), dtype=bool)
+    origins = rows[:: max(1, len(rows) // _most_origins(pairs))]
+    return Fold(rows[:0], rows, *_forecasts(origins, held_out, successors(pairs), AHEAD))
+
+
+def _most_origins(pairs: Pairs) -> int:
+    """A forecast costs more where there are more coordinates."""
+    return _ORIGINS[min(pairs.x.shape[1], len(_ORIGINS)) - 1]
 
 
 def successors(pairs: Pairs) -> Int[np.ndarray, " n"]:
@@ -92,14 +107,13 @@ def _groups(pairs: Pairs, follows: np.ndarray, seed: int) -> Int[np.ndarray, " n
         # Pairs that have nothing to do with each other: any are as good as a block.
         return np.random.default_rng(seed).permutation(len(pairs.x))
     blocks = int(np.clip(len(pairs.x) // _LONG, 5, _BLOCKS))
-    return np.arange(len(pairs.x)) * blocks // len(pairs.x)
+    return np.arange(len(pairs.x)) * blocks // len(pairs.x) + seed % 5
 
 
 def _forecasts(
-    rows: np.ndarray, held_out: Bool[np.ndarray, " n"], follows: np.ndarray, ahead: tuple[int, ...]
+    origins: np.ndarray, held_out: Bool[np.ndarray, " n"], follows: np.ndarray, ahead: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Origins, evenly spread, and for each the pairs so many steps on, as far as they are held out as well."""
-    origins = rows[:: max(1, len(rows) // _ORIGINS)]
+    """Origins, and for each the pairs so many steps on, as far as they are held out as well."""
     between = np.full((len(origins), max(ahead)), -1)
     between[:, 0] = origins
     for k in range(1, max(ahead)):

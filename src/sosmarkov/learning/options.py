@@ -116,7 +116,9 @@ class Model(Capacity):
     """What is learned."""
 
     form: str | None = field(default=None, metadata=about("Form of the process: lattice, gaussian or factor"))
-    circular: Sequence[Any] | None = field(default=None, metadata=about("Coordinates that are angles"))
+    circular: Sequence[Any] | Mapping[Any, Any] | None = field(
+        default=None, metadata=about("Coordinates that are angles")
+    )
     bounds: Mapping[Any, Any] | None = field(default=None, metadata=about("Ends of coordinates that have some"))
 
     basis: str | Basis | None = field(default=None, metadata=about("Family of the functions, or a basis"))

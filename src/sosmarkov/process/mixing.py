@@ -8,7 +8,6 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.check import CheckReport

@@ -27,7 +27,7 @@ _FIELDS = ("initial", "transition", "history", "sensor", "columns")
 
 @stored(*_FIELDS, make=lambda fields: MarkovProcess(**fields), check=require_history, model="process")
 class MarkovProcess(Model):
-    """A Markov process in rational-factor form.
+    """A Markov process: where it starts, and one step.
 
     Args:
         transition: p(x' | x), or p(x' | x, u).
@@ -79,6 +79,11 @@ class MarkovProcess(Model):
         """The process under one input that stays, shape (e,): an ordinary one, with a long run of its own."""
         parts: dict[str, Any] = {"sensor": self.sensor, "history": self.history, "columns": self.columns}
         return MarkovProcess(self.transition.under(u), self.initial, **parts)
+
+    @property
+    def form(self) -> str:
+        """Which form of process it is: "factor", "gaussian" or "lattice"."""
+        return self.transition.form_name
 
     @property
     def sensor_origin(self) -> str | None:

@@ -94,8 +94,9 @@ class Basis(eqx.Module):
         """Number of coordinates d."""
         return self._first.shape[1]
 
+    # Where only shapes are asked for, what stands for an array.
     @property
-    def _first(self) -> Array:
+    def _first(self) -> Array | jax.ShapeDtypeStruct:
         return jax.tree.leaves(self)[0]
 
     @property

@@ -24,8 +24,12 @@ _LOOK, _HELD_OUT = 5000, 3000
 STRENGTHS = (None, 160.0, 40.0, 10.0, 3.0)
 # Rows of data that a row which counts did not better stands for, beside those its gate saw.
 STANDING = 640.0
+# Spacings that are tried, in the widest that leaves a normal noise to its rows, by the number of coordinates: noise
+# that is not normal may be sharper than its deviation says. Finer lattices of more entries than that are not tried.
+FINE = ((1.0, 0.4, 0.15), (1.0, 0.5), (1.0,))
+_ENTRIES = 3_000_000
 # Entries of rows below this share of the largest are cut: what lies out there is the broad part's and the counts'.
-_CUT = 1e-5
+_CUT = (1e-6, 1e-5, 1e-4)
 # Share of the broad part in every row, and its width in deviations of the states.
 _BROAD, _WIDE = 1e-3, 3.0
 
@@ -36,15 +40,17 @@ class Recipe(NamedTuple):
     Attributes:
         way: How one step is said.
         strength: What counts weigh against; None where there are none.
+        fineness: The spacing, in the widest that leaves a normal noise to the rows.
     """
 
     way: Way
     strength: float | None = None
+    fineness: float = 1.0
 
     def __str__(self) -> str:
         """A few words."""
         counts = "no counts" if self.strength is None else f"counts against {self.strength:g}"
-        return f"{self.way}; {counts}"
+        return f"{self.way}; {counts}" + (f"; {self.fineness:g} of the spacing" if self.fineness < 1.0 else "")
 
 
 class Judged(NamedTuple):
@@ -52,44 +58,60 @@ class Judged(NamedTuple):
 
     Attributes:
         way: The best way to say one step.
-        strengths: Mean log-density of held-out steps for each of `STRENGTHS`.
+        table: Mean log-density of held-out steps for each spacing and each of `STRENGTHS`, shape (f, s); -inf where one
+            was not tried.
         scores: Log-densities of held-out forecasts of the best of these, shape (origins, numbers of steps).
     """
 
     way: Way
-    strengths: Float[np.ndarray, " s"]
+    table: Float[np.ndarray, "f s"]
     scores: Float[np.ndarray, "o k"]
 
 
 def choose(rows: Rows, folds: Sequence[Fold], view: View) -> tuple[Recipe, Float[np.ndarray, "o k"]]:
     """The recipe with the best held-out steps, and the scores of its forecasts, all folds' below each other."""
     found = [_judged(rows, fold, view) for fold in folds]
-    best = int(np.argmax(np.mean([one.strengths for one in found], axis=0)))
+    fine, strength = _best(np.mean([one.table for one in found], axis=0))
     names = [one.way for one in found]
     way = max(dict.fromkeys(names), key=names.count)
-    return Recipe(way, STRENGTHS[best]), np.concatenate([one.scores for one in found])
+    recipe = Recipe(way, STRENGTHS[strength], FINE[view.dim - 1][fine])
+    return recipe, np.concatenate([one.scores for one in found])
+
+
+def _best(table: np.ndarray) -> tuple[int, int]:
+    fine, strength = np.unravel_index(np.argmax(table), table.shape)
+    return int(fine), int(strength)
 
 
 def learned(rows: Rows, recipe: Recipe, view: View) -> LatticeTransition:
     """The lattice of a recipe from all rows."""
-    transition = compiled(Surrogate(Ground(rows, view), recipe.way), rows.states)
-    counts = _Counts(transition, rows)
-    return counts.standing() if recipe.strength is None else counts.learned(recipe.strength)
+    transition = compiled(Surrogate(Ground(rows, view), recipe.way), rows.states, recipe.fineness)
+    if recipe.strength is not None:
+        return _Counts(transition, rows).learned(recipe.strength)
+    # Rows stand for the pairs that each gate saw, and for what smooths between them.
+    chain = transition.chain
+    return _with(
+        transition, chain.matrices, [STANDING + chain.visits(at.x, at.weight) for at in _phased(rows, chain.phases)]
+    )
 
 
-def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"]) -> LatticeTransition:
+def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"], fineness: float = 1.0) -> LatticeTransition:
     """The lattice of a surrogate, without counts: one matrix for each time of a period."""
     period = surrogate.ground.view.period
     acting = [None] if period is None else [np.array([float(phase)]) for phase in range(period)]
-    nodes = place(surrogate, states, spacing_for(surrogate, surrogate.ground.rows.x, acting), acting)
+    spacing = fineness * spacing_for(surrogate, surrogate.ground.rows.x, acting)
+    nodes = place(surrogate, states, spacing, acting)
     broad = Broad(nodes.axes, np.mean(states, axis=0), _WIDE * np.std(states, axis=0))
     last = (np.full(len(nodes), _BROAD), (np.arange(len(nodes)), np.full(len(nodes), len(nodes))))
+    at, gates = nodes.gates(states)
+    # How often the data look through each gate: what is wrong with a row that nobody comes by does no harm.
+    passed = np.bincount(at.ravel(), gates.ravel(), len(nodes)) / len(states)
     matrices, narrow, left = [], 0.0, 0.0
     for u in acting:
         step = surrogate.steps(nodes.points, u)
-        found = compile_rows(nodes, step.mean, step.slope, step.noise, _CUT)
+        found = compile_rows(nodes, step.mean, step.slope, step.noise, _CUT[nodes.dim - 1])
         matrices.append(sp.csr_array((1.0 - _BROAD) * found.matrix + sp.coo_array(last, found.matrix.shape)))
-        narrow, left = max(narrow, found.narrow), max(left, found.left)
+        narrow, left = max(narrow, float(passed @ found.narrow)), max(left, float(passed @ found.left))
     return LatticeTransition(nodes, matrices, broad, report={"narrow": narrow, "left": left})
 
 
@@ -97,11 +119,33 @@ def _judged(rows: Rows, fold: Fold, view: View) -> Judged:
     """The choices of one fold, and how good its forecasts are."""
     training, held_out = rows.at(fold.training), rows.at(fold.held_out).some(_HELD_OUT)
     way, _ = best_way(Ground(training.some(_LOOK), view), held_out)
-    transition = compiled(Surrogate(Ground(training, view), way), training.states)
-    seen, unseen = _Counts(transition, training), _Counts(transition, held_out)
-    tried = [seen.learned(strength) for strength in STRENGTHS]
-    found = np.array([unseen.score(one) for one in tried])
-    return Judged(way, found, forecast_scores(tried[int(np.argmax(found))], rows, fold))
+    surrogate, table, best = Surrogate(Ground(training, view), way), [], None
+    for fineness in FINE[view.dim - 1]:
+        # Twice as fine are four times the entries in one coordinate, and sixteen in two.
+        if best is not None and len(best[1].shares) * fineness ** (-2.0 * view.dim) > _ENTRIES:
+            table.append(np.full(len(STRENGTHS), -np.inf))
+            continue
+        transition = compiled(surrogate, training.states, fineness)
+        seen, unseen = _Counts(transition, training), _Counts(transition, held_out)
+        tried = [seen.learned(strength) for strength in STRENGTHS]
+        table.append(np.array([unseen.score(one) for one in tried]))
+        top = int(np.argmax(table[-1]))
+        if best is None or table[-1][top] > best[0]:
+            best = (table[-1][top], tried[top])
+    assert best is not None
+    return Judged(way, np.stack(table), forecast_scores(best[1], rows, fold))
+
+
+def _phased(rows: Rows, phases: int) -> list[Rows]:
+    """Those of each phase."""
+    times = np.zeros(len(rows.x)) if rows.u is None else rows.u[:, 0]
+    phase = np.rint(times).astype(int) % phases
+    return [rows.at(np.flatnonzero(phase == one)) for one in range(phases)]
+
+
+def _with(old: LatticeTransition, matrices: list[sp.csr_array], behind: list[np.ndarray]) -> LatticeTransition:
+    """With other rows, and what they stand for."""
+    return LatticeTransition(old.nodes, matrices, old.broad, report=old.report, behind=np.concatenate(behind))
 
 
 class _Counts:
@@ -109,12 +153,9 @@ class _Counts:
 
     def __init__(self, transition: LatticeTransition, rows: Rows):
         self.transition, chain = transition, transition.chain
-        times = np.zeros(len(rows.x)) if rows.u is None else rows.u[:, 0]
-        phase = np.rint(times).astype(int) % chain.phases
-        self.rows = [rows.at(np.flatnonzero(phase == one)) for one in range(chain.phases)]
         self.parts = [
             (Seen(chain.nodes, chain.broad, matrix, at.x, at.x_next), at.weight)
-            for matrix, at in zip(chain.matrices, self.rows, strict=True)
+            for matrix, at in zip(chain.matrices, _phased(rows, chain.phases), strict=True)
         ]
 
     def learned(self, strength: float | None) -> LatticeTransition:
@@ -122,17 +163,7 @@ class _Counts:
         if strength is None:
             return self.transition
         found = [learn_rows(seen, weight, strength) for seen, weight in self.parts]
-        return self._with([one.rows for one in found], [one.behind for one in found])
-
-    def standing(self) -> LatticeTransition:
-        """The transition as it is, standing for the pairs that each gate saw, and for what smooths between them."""
-        chain = self.transition.chain
-        behind = [STANDING + chain.visits(at.x, at.weight) for at in self.rows]
-        return self._with(chain.matrices, behind)
-
-    def _with(self, matrices: list[sp.csr_array], behind: list[np.ndarray]) -> LatticeTransition:
-        old = self.transition
-        return LatticeTransition(old.nodes, matrices, old.broad, report=old.report, behind=np.concatenate(behind))
+        return _with(self.transition, [one.rows for one in found], [one.behind for one in found])
 
     def score(self, transition: LatticeTransition) -> float:
         """The mean log-density of the pairs under rows with entries in the same places."""

@@ -63,9 +63,12 @@ class Neighbours:
         spread = np.std(z, axis=0)
         self.scale = np.where(spread > 0, spread, 1.0)
         self.tree = cKDTree(z / self.scale)
-        # How far apart neighbours are where data are: beyond some times that, there are none to speak of.
-        some = z[:: max(1, len(z) // 2000)] / self.scale
-        self.apart = float(np.quantile(self.tree.query(some, min(8, len(z)))[0].reshape(len(some), -1)[:, -1], 0.9))
+        # How far apart neighbours are where data are: beyond some times that, there are none to speak of. States that
+        # repeat, as rounded ones do, count once.
+        distinct = np.unique(z, axis=0) / self.scale
+        some = distinct[:: max(1, len(distinct) // 2000)]
+        distance = cKDTree(distinct).query(some, min(8, len(distinct)))[0].reshape(len(some), -1)
+        self.apart = float(np.quantile(distance[:, -1], 0.9))
 
     def around(
         self, places: Float[np.ndarray, "n q"], count: int
@@ -114,7 +117,7 @@ class Stepper(Protocol):
 def local_means(
     near: Neighbours, left: Float[np.ndarray, "n d"], places: Float[np.ndarray, "m q"], count: int, ridge: float
 ) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, "m d q"]]:
-    """Local linear regressions of what a linear step leaves over, and their slopes; `ridge` in rows pulls them to it."""
+    """Local linear regressions of what a linear step leaves over, and their slopes; `ridge` rows pull them to it."""
     q = places.shape[1]
     values, slopes = np.empty((len(places), left.shape[1])), np.empty((len(places), left.shape[1], q))
     for some in near.blocks(len(places), count, q + 2):
@@ -137,7 +140,7 @@ def local_noise(
     pooled: Float[np.ndarray, "d d"],
     far: Float[np.ndarray, "d d"],
 ) -> tuple[Float[np.ndarray, "m d d"], Float[np.ndarray, " m"]]:
-    """Covariances of what is left over around places, shrunk to the pooled one, and to `far` where data end; nearness."""
+    """Covariances of what is left over around places, shrunk to the pooled one, to `far` where data end; nearness."""
     d = off.shape[1]
     found, nearness = np.empty((len(places), d, d)), np.empty(len(places))
     for some in near.blocks(len(places), count, d + 2):
@@ -151,7 +154,7 @@ def local_noise(
 
 
 def small_noise(near: Neighbours, left: Float[np.ndarray, "n d"], count: int = 1500) -> Float[np.ndarray, "m d d"]:
-    """What local regressions on few neighbours leave over, at a sample of states: the noise alone, where data are dense."""
+    """What local regressions on few neighbours leave over, at a sample of states: the noise, where data are dense."""
     z, q = near.z, near.z.shape[1]
     k = min(20 + 8 * q, len(z) // 2)
     places = z[:: max(1, len(z) // count)]

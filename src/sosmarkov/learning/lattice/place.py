@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy.ndimage import binary_fill_holes
 
 from sosmarkov.lattice.axis import Axis
-from sosmarkov.lattice.nodes import Nodes, covering
+from sosmarkov.lattice.nodes import MOST_PLACES, Nodes, covering
 from sosmarkov.learning.lattice.local import Stepper
 from sosmarkov.learning.lattice.surrogate import Surrogate
 from sosmarkov.learning.lattice.view import Room
@@ -19,6 +19,9 @@ _SPACINGS = np.geomspace(0.95, 0.1, 24)
 _ROOM = 0.2
 # The share of states whose rows may be narrower than that.
 _NARROW = 0.05
+# By the number of coordinates: nodes at most, how far beyond the states they go in spreads of these, and how many
+# deviations of its noise a step may lead off.
+_BUDGET, _BEYOND, _FAR = (20_000, 60_000, 120_000), (0.4, 0.2, 0.0), (4.0, 3.0, 2.0)
 
 
 def spacing_for(
@@ -88,16 +91,23 @@ def place(
     spacing: Float[np.ndarray, " d"],
     acting: Sequence[Float[np.ndarray, " e"] | None],
 ) -> Nodes:
-    """Nodes at states, somewhat beyond, and where steps from all these lead."""
+    """Nodes at states, somewhat beyond, and where steps from all these lead; farther apart where they were too many."""
     d, rooms = states.shape[1], surrogate.ground.view.rooms
-    beyond = widened_states(_some(states), (0.4, 0.2, 0.06)[min(d, 3) - 1])
-    outer = np.concatenate([_some(states), _some(beyond)])
-    points = np.concatenate([states, beyond, *(reached(surrogate, outer[:: len(acting)], u, 3.0) for u in acting)])
+    beyond = widened_states(_some(states), _BEYOND[d - 1])
+    outer = np.concatenate([_some(states), _some(beyond)])[:: len(acting)]
+    points = np.concatenate([states, beyond, *(reached(surrogate, outer, u, _FAR[d - 1]) for u in acting)])
     for c, room in enumerate(rooms):
         if room.ends != "wrapped":
             points[:, c] = np.clip(points[:, c], room.lower, room.upper)
-    axes = axes_for(points.min(axis=0), points.max(axis=0), spacing, rooms)
-    return filled(covering(axes, points, 2 if d < 3 else 1))
+    while True:
+        axes = axes_for(points.min(axis=0), points.max(axis=0), spacing, rooms)
+        if np.prod([float(axis.count) for axis in axes]) <= MOST_PLACES:
+            found = filled(covering(axes, points, 2 if d < 3 else 1))
+            if len(found) <= _BUDGET[d - 1]:
+                return found
+            spacing = spacing * max(1.02, (len(found) / _BUDGET[d - 1]) ** (1.0 / d))
+        else:
+            spacing = spacing * 1.5
 
 
 def _some(x: Float[np.ndarray, "n d"], most: int = 20_000) -> Float[np.ndarray, "m d"]:
@@ -106,7 +116,7 @@ def _some(x: Float[np.ndarray, "n d"], most: int = 20_000) -> Float[np.ndarray, 
 
 def filled(nodes: Nodes) -> Nodes:
     """With the holes in them: a state may cross where none was seen."""
-    if nodes.dim == 1 or len(nodes) == len(nodes.member):
+    if nodes.dim != 2 or len(nodes) == len(nodes.member):
         return nodes
     there = (nodes.member >= 0).reshape(nodes.shape)
     return Nodes(nodes.axes, np.flatnonzero(binary_fill_holes(there)))

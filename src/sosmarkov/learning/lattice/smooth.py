@@ -1,4 +1,4 @@
-"""A smooth correction of the linear step: ridge regression on kernels at some of the states, which fades where data end."""
+"""A smooth correction of the linear step: ridge regression on kernels at some states, which fades where data end."""
 
 from __future__ import annotations
 
@@ -20,16 +20,29 @@ class Smooth(NamedTuple):
         lengths: Shape (q,).
         amounts: a_m, shape (m, d).
         parameters: How many numbers were free, in effect.
+        roots: For each coordinate R with noise |R k(z)|^2 the variance of what is said at z, shape (d, m, m).
+        prior: Root of the kernels' own table's inverse, shape (m, m), and variances of the process, shape (d,).
     """
 
     centres: Float[np.ndarray, "m q"]
     lengths: Float[np.ndarray, " q"]
     amounts: Float[np.ndarray, "m d"]
     parameters: float
+    roots: Float[np.ndarray, "d m m"]
+    prior: tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " d"]]
 
     def values(self, z: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n d"]:
         """At some places."""
         return _kernels(z / self.lengths, self.centres) @ self.amounts
+
+    def doubts(self, z: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n d"]:
+        """Variances of the values: what data leave open where they are few, far from them the whole of the process."""
+        values = _kernels(z / self.lengths, self.centres)
+        root, variances = self.prior
+        # One minus what the kernels explain; rounding may leave less than nothing of it.
+        unexplained = np.maximum(1.0 - np.sum((values @ root.T) ** 2, axis=1), 0.0)
+        open_ = np.stack([np.sum((values @ one.T) ** 2, axis=1) for one in self.roots], axis=1)
+        return open_ + unexplained[:, None] * variances
 
     def slopes(self, z: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n d q"]:
         """Its derivatives there."""
@@ -48,23 +61,32 @@ def smooth(
     weight: Float[np.ndarray, " n"],
     noise: Float[np.ndarray, "d d"],
     lengths: Float[np.ndarray, " q"],
+    amplitude: float = 1.0,
 ) -> Smooth:
-    """What a linear step leaves over, as the mean of a Gaussian process with its variance, on a subset of kernels."""
+    """What a linear step leaves over: a Gaussian process of `amplitude` times its variance, on a subset of kernels."""
     scaled = z / lengths
     centres = _thinned(scaled)
     K = _kernels(scaled, centres)
     weighed = (K * weight[:, None]).T
     gram, right, own = weighed @ K, weighed @ left, _kernels(centres, centres)
-    variances = np.average(left**2, axis=0, weights=weight)
-    amounts, free = np.empty((len(centres), left.shape[1])), 0.0
+    variances = np.average(left**2, axis=0, weights=weight) * amplitude
+    amounts, free, roots = np.empty((len(centres), left.shape[1])), 0.0, []
     for c, variance in enumerate(variances):
         system = gram + (noise[c, c] / variance if variance > 0 else 1.0) * own
-        # Kernels that nearly repeat each other: what rounding leaves of their difference must not decide.
-        system[np.diag_indices(len(system))] += 1e-9 * np.trace(system) / len(system)
-        factor = scipy.linalg.cho_factor(system)
-        amounts[:, c] = scipy.linalg.cho_solve(factor, right[:, c])
-        free = max(free, float(np.trace(scipy.linalg.cho_solve(factor, gram))))
-    return Smooth(centres, lengths, amounts, free)
+        root = _inverse_root(system)
+        amounts[:, c] = root.T @ (root @ right[:, c])
+        free = max(free, float(np.sum((root @ gram) * root)))
+        roots.append(np.sqrt(noise[c, c]) * root)
+    return Smooth(centres, lengths, amounts, free, np.array(roots), (_inverse_root(own), variances))
+
+
+def _inverse_root(table: np.ndarray) -> np.ndarray:
+    """R with R^T R the inverse of a table of kernels.
+
+    Kernels that nearly repeat each other: what rounding leaves of their difference must not decide.
+    """
+    table = table + 1e-9 * np.trace(table) / len(table) * np.eye(len(table))
+    return scipy.linalg.solve_triangular(np.linalg.cholesky(table), np.eye(len(table)), lower=True)
 
 
 def _thinned(scaled: np.ndarray) -> np.ndarray:

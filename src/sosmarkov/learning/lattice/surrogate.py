@@ -1,7 +1,7 @@
 """One step as data have it: its mean and noise at any place, and the choice among ways to say them.
 
-All ways begin with one linear step and correct it: not at all, by a smooth function, or by local regressions. Where data
-end they go back to it.
+All ways begin with one linear step and correct it: not at all, by a smooth function, or by local regressions. Where
+data end they go back to it.
 """
 
 from __future__ import annotations
@@ -94,8 +94,9 @@ class Ground:
         self.rows, self.view = rows, view
         self.z = view.regressors(rows.x, rows.u)
         targets = view.targets(rows.x, rows.x_next)
-        self.linear: LinearStep = linear_step(self.z, targets, rows.weight)
-        self.left = targets - self.linear.ahead(self.z)
+        design = view.design(rows.x, rows.u)
+        self.linear: LinearStep = linear_step(design, targets, rows.weight)
+        self.left = targets - self.linear.ahead(design)
         self.near = Neighbours(self.z, rows.weight)
         self.each = small_noise(self.near, self.left)
         self.pooled = np.mean(self.each, axis=0)
@@ -116,7 +117,7 @@ class Surrogate:
         self.off, free = ground.left, 1.0 + z.shape[1]
         if way.lengths is not None:
             lengths = way.lengths * ground.near.scale
-            self.correction = smooth(z, ground.left, weight, ground.pooled / way.amplitude, lengths)
+            self.correction = smooth(z, ground.left, weight, ground.pooled, lengths, way.amplitude)
             self.off = ground.left - self.correction.values(z)
             free += self.correction.parameters
         elif way.neighbours is not None:
@@ -131,28 +132,34 @@ class Surrogate:
         self.noise: np.ndarray = covariance if corrected else linear.noise
 
     def noises(self, z: Float[np.ndarray, "n q"]) -> tuple[Float[np.ndarray, "n d d"], Float[np.ndarray, " n"]]:
-        """Cov[x' | z], and how near the data are."""
+        """Cov[x' | z], with what is not known of its mean, and how near the data are."""
         near, far = self.ground.near, self.ground.linear.noise
         if self.way.spread is not None:
-            return local_noise(near, self.off, z, self.way.spread, self.noise, far)
-        nearness = near.nearness(near.tree.query(z / near.scale)[0])
-        fade = nearness[:, None, None]
-        return fade * self.noise + (1.0 - fade) * far, nearness
+            found, nearness = local_noise(near, self.off, z, self.way.spread, self.noise, far)
+        else:
+            nearness = near.nearness(near.tree.query(z / near.scale)[0])
+            fade = nearness[:, None, None]
+            found = fade * self.noise + (1.0 - fade) * far
+        if self.correction is not None:
+            found = found + self.correction.doubts(z)[:, :, None] * np.eye(len(far))
+        return found, nearness
 
     def steps(self, x: Float[np.ndarray, "n d"], u: Float[np.ndarray, " e"] | None = None) -> Steps:
         """One step from each state, under an input or at a time where there are such."""
         view, linear = self.ground.view, self.ground.linear
-        z = view.regressors(x, None if u is None else np.broadcast_to(u, (len(x), len(u))))
+        acting = None if u is None else np.broadcast_to(u, (len(x), len(u)))
+        z = view.regressors(x, acting)
         values, slopes = self._corrected(z)
         noise, nearness = self.noises(z)
-        mean = view.next(x, linear.ahead(z) + values)
-        return Steps(mean, view.slopes(x, linear.slope + slopes), noise, nearness)
+        mean = view.next(x, linear.ahead(view.design(x, acting)) + values)
+        return Steps(mean, view.slopes(x, view.by_regressor(acting, linear.slope) + slopes), noise, nearness)
 
     def log_prob(self, rows: Rows) -> Float[np.ndarray, " n"]:
         """log N(x'; mean, noise) of pairs."""
         view = self.ground.view
         z = view.regressors(rows.x, rows.u)
-        off = view.targets(rows.x, rows.x_next) - self.ground.linear.ahead(z) - self._corrected(z)[0]
+        said = self.ground.linear.ahead(view.design(rows.x, rows.u)) + self._corrected(z)[0]
+        off = view.targets(rows.x, rows.x_next) - said
         return log_normal(off, self.noises(z)[0])
 
     def _corrected(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

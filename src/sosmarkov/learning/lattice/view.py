@@ -48,6 +48,37 @@ class View(NamedTuple):
             found += list(u.T) if turn is None else [f(turn * u[:, 0]) for f in (np.cos, np.sin)]
         return np.stack(found, axis=1)
 
+    def design(self, x: Float[np.ndarray, "n d"], u: Float[np.ndarray, "n e"] | None) -> Float[np.ndarray, "n p"]:
+        """What the linear step is linear in: regressors; with a period slopes that change with its two harmonics."""
+        found = self.regressors(x, u)
+        if u is None or self.period is None:
+            return found
+        waves = self._waves(u)
+        return np.concatenate([found, waves[:, 2:], *(x[:, [c]] * waves for c, _ in self._open)], axis=1)
+
+    def by_regressor(self, u: Float[np.ndarray, "n e"] | None, slope: Float[np.ndarray, "d p"]) -> np.ndarray:
+        """Derivatives of a linear step by the regressors of the coordinates, shape (n, d, q), or (1, d, q)."""
+        if u is None or self.period is None:
+            return slope[None]
+        waves = self._waves(u)
+        count = len(slope[0]) - 2 - waves.shape[1] * len(self._open)
+        found = np.repeat(slope[None, :, :count], len(u), axis=0)
+        for number, (_, place) in enumerate(self._open):
+            begin = count + 2 + waves.shape[1] * number
+            found[:, :, place] += waves @ slope[:, begin : begin + waves.shape[1]].T
+        return found
+
+    def _waves(self, u: np.ndarray) -> np.ndarray:
+        """Cosine and sine of the time once and twice round the period, shape (n, 4)."""
+        turn = 2.0 * np.pi * u[:, 0] / float(self.period or 1)
+        return np.stack([f(k * turn) for k in (1, 2) for f in (np.cos, np.sin)], axis=1)
+
+    @property
+    def _open(self) -> list[tuple[int, int]]:
+        """Coordinates that are no angles, and their places among the regressors."""
+        places = np.cumsum([0, *(2 if room.ends == "wrapped" else 1 for room in self.rooms)])
+        return [(c, int(places[c])) for c, room in enumerate(self.rooms) if room.ends != "wrapped"]
+
     def targets(self, x: Float[np.ndarray, "n d"], x_next: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """What is regressed: the next state, of an angle by how far it turned."""
         found = x_next.copy()
