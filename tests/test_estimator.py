@@ -7,6 +7,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import sosmarkov as sm
 import tables
+from sosmarkov.contracts.transition import AbstractTransition
 from sosmarkov.inference.means import mean_after
 
 # As small as a process can be: the checks ask about the contract, not about what is learned.
@@ -126,3 +127,19 @@ def test_what_cannot_be_trajectories_is_refused(fitted):
         fitted.score(X[0], groups=np.zeros(3))
     with pytest.raises(ValueError, match="at least one pair"):
         fitted.score(X[0], groups=np.arange(12))
+
+
+@pytest.mark.parametrize("form", ["lattice", "gaussian"])
+def test_other_forms_predict_the_mean_of_their_own_belief(form):
+    X = np.concatenate([trajectories(seed) for seed in range(3)])
+    options = {"circular": {0: 20.0}, "bounds": {1: (-9.0, None)}} if form == "lattice" else {}
+    found = sm.MarkovEstimator(form=form, **options).fit(X)
+    assert found.process_.form == form
+    asked = found.predict(X[0])
+    for state, mean in zip(X[0, :3], asked, strict=False):
+        np.testing.assert_allclose(mean, found.process_.propagate(1, initial=state).means()[1], rtol=1e-9)
+    values = found.process_.transition.log_prob(X[:, 1:], X[:, :-1])
+    np.testing.assert_allclose(found.score(X), np.mean(values), rtol=1e-12)
+    assert found.sample(2, 3).shape == (2, 4, 2)
+    generic = AbstractTransition.mean_after(found.process_.transition, X[0, :3])
+    np.testing.assert_allclose(asked[:3], generic, rtol=1e-9)

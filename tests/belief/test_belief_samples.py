@@ -54,7 +54,7 @@ class Weighted(NamedTuple):
 @eqx.filter_jit
 def weigh(belief, z, centre, factor, fixed):
     """Points of N(centre, factor factor^T) with fixed coordinates in front, and their log-weights."""
-    x = centre + z @ factor.T
+    x = centre[None] + z @ factor.T
     log_q = -0.5 * jnp.sum(z**2 + jnp.log(2.0 * jnp.pi), axis=1) - jnp.sum(jnp.log(jnp.diag(factor)))
     whole = jnp.concatenate([jnp.broadcast_to(fixed, (len(x), len(fixed))), x], axis=1)
     return x, belief.log_prob(whole) - log_q

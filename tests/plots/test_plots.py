@@ -173,3 +173,18 @@ def test_marginals_of_several_beliefs_at_once_are_integrals_of_their_densities()
     points = np.stack([first, middle, third], axis=-1)
     expected = [np.asarray(belief.prob(points)).sum(axis=-1) * (line[1] - line[0]) for belief in beliefs]
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("form", ["lattice", "gaussian"])
+def test_figures_take_processes_of_other_forms(form, data):
+    x = np.cumsum(0.3 * np.random.default_rng(0).normal(size=(60, 2)), axis=0) % 4.0
+    process = sm.fit([x], form=form, progress=False)
+    ax = sm.plot_belief(process.belief_at(2), 1)
+    grid, p = ax.lines[0].get_data()
+    np.testing.assert_allclose(p, process.belief_at(2).marginal([1]).prob(grid[:, None]), rtol=1e-9)
+    assert sm.plot_stationary(process, cells=8).collections
+    assert sm.plot_marginals_over_time(process, data, steps=[1, 2], cells=8).shape == (2, 2)
+    line = sm.plot_fan(process, 0, steps=2).lines[0].get_ydata()
+    np.testing.assert_allclose(line, [float(b.quantile(0.5, 0)) for b in process.propagate(2)], rtol=1e-9)
+    assert len(sm.plot_training(process)) == 1
+    assert len(sm.plot_calibration(process, data)) == 2

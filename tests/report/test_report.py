@@ -11,6 +11,11 @@ import pytest
 from report_cases import STEPS, make_data, make_process
 
 import sosmarkov as sm
+from sosmarkov.gaussian.transition import GaussianTransition
+from sosmarkov.lattice.axis import Axis
+from sosmarkov.lattice.broad import Broad
+from sosmarkov.lattice.nodes import Nodes
+from sosmarkov.lattice.transition import LatticeTransition
 from sosmarkov.report.collect import beliefs_of, collect, long_run_of
 from sosmarkov.report.svg import ticks
 from sosmarkov.report.write import page, write_report
@@ -243,3 +248,23 @@ def test_a_phone_does_not_scroll_sideways_and_print_shows_a_strip(browser, text,
     assert tab.locator("#strip canvas").first.is_visible()
     assert wrong == []
     tab.close()
+
+
+def test_a_lattice_and_a_linear_step_have_pages_without_parts_of_a_factor():
+    """One with an angle, one under inputs that are averaged over."""
+    nodes = Nodes((Axis(-1.0, 0.25, 8, "wrapped"), Axis(-1.0, 0.25, 9, "open")), np.arange(72))
+    rows = np.random.default_rng(0).random((72, 73))
+    lattice = LatticeTransition(
+        nodes, rows / rows.sum(axis=1, keepdims=True), Broad(nodes.axes, np.zeros(2), np.ones(2))
+    )
+    story = collect(sm.MarkovProcess(lattice, [0.1, 0.2]), None, 2, None)
+    assert "lattice of splines" in page(story)
+    linear = GaussianTransition(0.5 * np.eye(2), np.zeros(2), np.eye(2), np.ones((2, 1)))
+    inputs = np.array([[[0.0], [1.0]], [[2.0], [1.0]]])
+    process = sm.MarkovProcess(linear, [0.1, 0.2])
+    story = collect(process, None, 2, inputs)
+    expected = np.mean([process.propagate(2, inputs=u).means()[1:] for u in inputs], axis=0)
+    np.testing.assert_allclose(story.means, expected, rtol=1e-12)
+    text = page(story)
+    assert "linear step with Gaussian noise, under inputs" in text
+    assert "condition of g" not in text

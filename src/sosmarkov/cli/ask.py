@@ -33,14 +33,9 @@ def info(options: Namespace) -> None:
 
 def _described(process: Model) -> dict[str, Any]:
     one = process.members[0]
-    transition: Any = one.transition
-    found: dict[str, Any] = {
-        "coordinates": list(process.columns),
-        "basis": f"{transition.phi.family}, {transition.phi.size} functions",
-        "coupling": type(transition.coupling).__name__,
-        "transform": type(one.transform).__name__,
-        "parameters": process.parameter_count,
-    }
+    parts = {name.replace(" ", "_"): value for name, value in one.transition.parts().items()}
+    found: dict[str, Any] = {"coordinates": list(process.columns)} | parts | {"form": process.form}
+    found["parameters"] = process.parameter_count
     if len(process.members) > 1:
         found["members"] = len(process.members)
     if process.features is not None:

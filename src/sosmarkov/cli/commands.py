@@ -120,6 +120,7 @@ def _fit(parser: Parser) -> None:
 
       sosmarkov fit runs.csv --trajectory id --time t --columns x,y -o model.sosm
       sosmarkov fit day.parquet --time when --inputs heating -o model.sosm --set size=24 steps=4000
+      sosmarkov fit log.csv --form lattice --circular heading --bounds "level=0:" -o model.sosm
 
     Reads CSV, TSV, Parquet, NPZ and NPY. One long series is learned by its pairs of neighbours, with all its
     states as possible starts. Ctrl-C keeps the best model so far.
@@ -129,6 +130,13 @@ def _fit(parser: Parser) -> None:
     _reading(parser)
     _controls(parser, "columns of controls: those of a row act on the step to the next row")
     add = parser.add_argument
+    add("--form", metavar="FORM", help="lattice, gaussian or factor; chosen by held-out forecasts where not given")
+    add(
+        "--circular",
+        metavar="X,Y=360",
+        help="coordinates that are angles and wrap round, with their whole turn or without",
+    )
+    add("--bounds", metavar="X=LOW:HIGH", help='ends of coordinates that have some: "level=0:" or "share=0:1,level=0:"')
     add(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="settings of sosmarkov.fit: size=32 steps=4000"
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 import sosmarkov as sm
 from sosmarkov.cli import files
-from sosmarkov.cli.options import at_least, settings
+from sosmarkov.cli.options import at_least, bounds, circular, settings, spoken
 from sosmarkov.cli.output import facts, remark, say, say_json
 from sosmarkov.data.given import consecutive, present_states
 from sosmarkov.data.recorded import Recorded
@@ -29,7 +29,11 @@ def run(options: Namespace) -> int:
         _doubts(series, options)
     _require_varying(series)
     given = settings(options.set) | {"seed": options.seed, "progress": loud, "columns": series.columns}
-    given |= {"checkpoint": options.checkpoint, "resume": options.resume}
+    given |= {"checkpoint": options.checkpoint, "resume": options.resume, "form": options.form}
+    given |= {
+        "circular": circular(options.circular, series.columns),
+        "bounds": bounds(options.bounds, series.columns),
+    }
     process = _learn(series, given, options.pairs)
     process.save(options.output)
     found = _summary(process, series, options.output)
@@ -103,6 +107,7 @@ def _summary(process: Any, series: Recorded, path: Path) -> dict[str, Any]:
     return {
         "model": str(path),
         "bytes": path.stat().st_size,
+        "form": process.form,
         "columns": series.columns,
         "inputs": 0 if series.inputs is None else series.inputs[0].shape[1],
         "trajectories": len(series.trajectories),
@@ -145,6 +150,31 @@ def _report_command(options: Namespace) -> str:
 
 
 def _text(found: dict[str, Any], report: str) -> str:
+    chosen = found["chosen"]
+    pairs = _learned(found) if found["form"] == "factor" else _counted(found)
+    if chosen.get("set_aside"):
+        pairs["set aside"] = f"{chosen['set_aside']} pairs with extreme states"
+    pairs["wrote"] = f"{found['model']} ({found['bytes'] / 1000:.0f} kB)"
+    under = f" --inputs {','.join(['0'] * found['inputs'])}" if found["inputs"] else ""
+    pairs["next"] = f"sosmarkov propagate {found['model']} --steps 10{under}"
+    pairs["and"] = report
+    notes = [f"note: {spoken(note)}" for note in chosen.get("notes", [])]
+    return "\n".join([facts(pairs), *notes])
+
+
+def _counted(found: dict[str, Any]) -> dict[str, str]:
+    """Of the forms that are learned without training: what was chosen, and out of what."""
+    chosen, form = found["chosen"], found["form"]
+    how = f"{found['parameters']} numbers in {found['seconds']:.1f} s on {found['device']}"
+    pairs = {"learned": f"{form} ({chosen[form]}); {how}"}
+    for one in sorted(chosen["tried"], key=lambda one: -one["score"]):
+        pairs[f"tried {one['form']}"] = f"{one['score']:.3f} nats a held-out forecast, {one['seconds']:.1f} s"
+    pairs["scores"] = "means over 1, 2, 4 and 8 steps from known states; higher is better"
+    return pairs
+
+
+def _learned(found: dict[str, Any]) -> dict[str, str]:
+    """Of the factor form: its size, and both held-out figures beside what needs no learning."""
     chosen, held_out, reference = found["chosen"], found["held_out"], found["reference"]
     kind = f"{chosen.get('basis')}, {chosen.get('size')} functions, {chosen.get('coupling')} coupling"
     pairs = {"learned": f"{kind}; {found['parameters']} numbers in {found['seconds']:.0f} s on {found['device']}"}
@@ -158,10 +188,4 @@ def _text(found: dict[str, Any], report: str) -> str:
         pairs["advice"] = (
             "below the simple one: train longer (--set steps=4000), or with more functions (--set size=32)"
         )
-    if chosen.get("set_aside"):
-        pairs["set aside"] = f"{chosen['set_aside']} pairs with extreme states"
-    pairs["wrote"] = f"{found['model']} ({found['bytes'] / 1000:.0f} kB)"
-    under = f" --inputs {','.join(['0'] * found['inputs'])}" if found["inputs"] else ""
-    pairs["next"] = f"sosmarkov propagate {found['model']} --steps 10{under}"
-    pairs["and"] = report
-    return facts(pairs)
+    return pairs

@@ -62,11 +62,22 @@ def inputs(process: Model, text: str | None, steps: int) -> np.ndarray | None:
 
 def summarise(beliefs: sm.BeliefSequence, shares: Sequence[float]) -> Summary:
     """Means, standard deviations and quantiles of every coordinate, exactly."""
+    if not beliefs.compiled:
+        return _one_by_one(beliefs, shares)
     mean, covariance = beliefs.means(), beliefs.covariances()
     std = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
     steps, dim = mean.shape
     found = quantiles(beliefs, shares, range(dim)) if shares else np.empty((steps, 0, dim))
     return Summary(np.asarray(mean), std, found)
+
+
+def _one_by_one(beliefs: sm.BeliefSequence, shares: Sequence[float]) -> Summary:
+    """Each belief is made once and asked for all: making one given readings is what takes long."""
+    dim, rows = beliefs[0].dim, []
+    for belief in beliefs:
+        spread = np.sqrt(np.diagonal(belief.covariance()))
+        rows.append((belief.mean(), spread, belief.quantile(shares, range(dim)) if shares else np.empty((0, dim))))
+    return Summary(*(np.array(part) for part in zip(*rows, strict=True)))
 
 
 def table(

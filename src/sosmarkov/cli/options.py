@@ -81,17 +81,44 @@ def state(text: str | None, columns: Sequence[str], option: str = "--from") -> l
 
 def box(text: str, columns: Sequence[str]) -> tuple[list[float], list[float]]:
     """Both ends of `x=0:1,y=-inf:2`; what is not named is open."""
-    ends = {name: (-math.inf, math.inf) for name in columns}
-    for name, span in _by_name(text.split(","), columns, "--box").items():
-        low, colon, high = span.partition(":")
-        if not colon:
-            raise UsageError(
-                f"Expected --box like x=0:1, with both ends, got {name}={span!r}. Open ends are -inf, inf."
-            )
-        ends[name] = number(low or "-inf", "--box"), number(high or "inf", "--box")
-        if not ends[name][0] < ends[name][1]:
-            raise UsageError(f"Expected lower < upper in --box, got {name}={span}.")
+    ends = {name: (-math.inf, math.inf) for name in columns} | _spans(text, columns, "--box")
     return [low for low, _ in ends.values()], [high for _, high in ends.values()]
+
+
+def bounds(text: str | None, columns: Sequence[str]) -> dict[str, tuple[float | None, float | None]] | None:
+    """`level=0:,share=0:1` as `fit` takes them: {"level": (0, None), "share": (0, 1)}."""
+    if text is None:
+        return None
+    found = {}
+    for name, ends in _spans(text, columns, "--bounds").items():
+        low, high = (end if math.isfinite(end) else None for end in ends)
+        if low is None and high is None:
+            raise UsageError(f"Expected one finite end of {name} or two in --bounds, got none. Leave it out.")
+        found[name] = low, high
+    return found
+
+
+def circular(text: str | None, columns: Sequence[str]) -> dict[str, float | None] | None:
+    """`heading,wind=360`: angles, with their whole turn where one is given."""
+    if text is None:
+        return None
+    found: dict[str, float | None] = {}
+    for part in text.split(","):
+        name, equals, turn = (piece.strip() for piece in part.partition("="))
+        _known(name, columns, "--circular")
+        if name in found:
+            raise UsageError(f"Expected each coordinate once in --circular, got {name!r} twice.")
+        found[name] = number(turn, "--circular") if equals else None
+        if equals and not 0 < number(turn, "--circular") < math.inf:
+            raise UsageError(f"Expected a whole turn > 0 in --circular, such as {name}=360, got {part.strip()!r}.")
+    return found
+
+
+def spoken(note: str) -> str:
+    """What the library advises to say, as the command line says it."""
+    note = re.sub(r"circular=\['(.+)'\]", r'--circular "\1"', note)
+    ends = re.compile(r"bounds=\{'(.+)': \((\S+), (\S+)\)\}")
+    return ends.sub(lambda m: f'--bounds "{m[1]}={m[2]}:{"" if m[3] == "None" else m[3]}"', note)
 
 
 def sensor(text: str, columns: Sequence[str]) -> list[Reading]:
@@ -116,8 +143,9 @@ def settings(given: Sequence[str]) -> dict[str, Any]:
     """`size=32`, `basis=beta`, ... as arguments of `fit`, each of the kind `fit` takes."""
     from sosmarkov.learning import options
 
-    # The seed has an option of its own.
-    known = [name for name in options.names(options.Model, options.Training) if name != "seed"]
+    # These have options of their own.
+    own = ("seed", "form", "circular", "bounds")
+    known = [name for name in options.names(options.Model, options.Training) if name not in own]
     found: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -155,6 +183,21 @@ def _value(name: str, text: str, kinds: tuple[Any, ...]) -> Any:
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
     wanted = " or ".join(word for kind, word in words.items() if kind in kinds)
     raise UsageError(f"Expected {wanted} for --set {name}=, got {text!r}.")
+
+
+def _spans(text: str, columns: Sequence[str], option: str) -> dict[str, tuple[float, float]]:
+    """Both ends of every coordinate that is named; an end left out is open."""
+    ends: dict[str, tuple[float, float]] = {}
+    for name, span in _by_name(text.split(","), columns, option).items():
+        low, colon, high = span.partition(":")
+        if not colon:
+            raise UsageError(
+                f"Expected {option} like x=0:1, with both ends, got {name}={span!r}. Open ends are -inf, inf."
+            )
+        ends[name] = number(low or "-inf", option), number(high or "inf", option)
+        if not ends[name][0] < ends[name][1]:
+            raise UsageError(f"Expected lower < upper in {option}, got {name}={span}.")
+    return ends
 
 
 def _by_name(parts: Sequence[str], columns: Sequence[str], option: str) -> dict[str, str]:

@@ -50,8 +50,8 @@ class AbstractTransition(eqx.Module):
     """
 
     compiled: ClassVar[bool] = False
-    # What people call it: "factor", "gaussian", "lattice".
-    form_name: ClassVar[str] = "own"
+    # What `fit` calls it.
+    kind: ClassVar[str]
 
     # From data to model space.
     transform: eqx.AbstractVar[Transform]
@@ -84,6 +84,13 @@ class AbstractTransition(eqx.Module):
     @abstractmethod
     def summary(self) -> str:
         """The form in a few words."""
+
+    def parts(self) -> dict[str, str]:
+        """What it is made of: names and words, for tables."""
+        found, features = {"form": self.summary(), "size": self.sizes}, self.features
+        if features is None:
+            return found
+        return found | driven_by(features)
 
     @property
     @abstractmethod
@@ -239,6 +246,10 @@ class AbstractTransition(eqx.Module):
         weights = jnp.full(len(states), 1.0 / len(states))
         return self.push(self.mixed(weights, [self.enter_state(state) for state in states]))
 
+    def mean_after(self, x: Float[Array, "n d"]) -> Float[Any, "n d"]:
+        """E[x' | x] of known states."""
+        return np.stack([np.asarray(self.later(KnownState(state)).mean()) for state in x])
+
     def log_prob_later(
         self, x_next: Float[Any, "n d"], x: Float[Any, "n d"], gap: int, inputs: Float[Any, "n gap e"] | None
     ) -> Float[Array, " n"]:
@@ -290,6 +301,11 @@ class AbstractTransition(eqx.Module):
                 raise ValueError(f"Expected inputs of {len(steps)} trajectories, got those of {len(each)}.")
             given = [self.steps_of(one, count) for one, count in zip(each, steps, strict=True)]
         return None if any(u is None for u in given) else [np.asarray(u) for u in given]
+
+
+def driven_by(features: Any) -> dict[str, str]:
+    """How many inputs there are, or the period, for tables."""
+    return {"inputs": str(features.dim)} if features.period is None else {"period": f"{features.period} steps"}
 
 
 def _no_matrix(transition: AbstractTransition) -> ValueError:

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.check import CheckReport
-from sosmarkov.contracts.transition import AbstractTransition
+from sosmarkov.contracts.transition import AbstractTransition, driven_by
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.numerics import pair_indices, unpack, unpack_coefficients
@@ -41,7 +41,7 @@ class FactorTransition(AbstractTransition):
     """
 
     compiled: ClassVar[bool] = True
-    form_name: ClassVar[str] = "factor"
+    kind: ClassVar[str] = "factor"
 
     phi: eqx.AbstractVar[Basis]
     psi: eqx.AbstractVar[Basis]
@@ -62,6 +62,18 @@ class FactorTransition(AbstractTransition):
     @abstractmethod
     def checked(self, u: ArrayLike | None) -> Array | None:
         """Inputs of shape (..., e) as `log_prob` takes them, None where the transition takes none; or a ValueError."""
+
+    def parts(self) -> dict[str, str]:
+        """Family, coupling, functions, transform."""
+        found = {"basis": self.phi.family}
+        if self.features is None:
+            found["coupling"] = type(self.coupling).__name__.lower()
+            rank = self.at(None).kernel.rank
+            found |= {} if rank is None else {"Kraus rank": str(rank)}
+        else:
+            found |= {"coupling": "kraus, under inputs"} | driven_by(self.features)
+        found["functions"] = f"{self.phi.size} (g), {self.psi.size} (next state)"
+        return found | {"transform": type(self.transform).__name__}
 
     @property
     def dim(self) -> int:

@@ -57,7 +57,7 @@ class GaussianTransition(AbstractTransition):
         moments: Of the data it was learned from, which it can go on learning by.
     """
 
-    form_name: ClassVar[str] = "gaussian"
+    kind: ClassVar[str] = "gaussian"
 
     F: Float[ndarray, "*p d d"]
     b: Float[ndarray, "*p d"]
@@ -196,6 +196,10 @@ class GaussianTransition(AbstractTransition):
             return x @ self.F.T + self.b + given @ self.B.T
         phase = self._phases(given)
         return np.einsum("...ij,...j->...i", self.F[phase], x) + self.b[phase]
+
+    def mean_after(self, x: Any) -> Float[Any, "n d"]:
+        """F x + b."""
+        return self.mean(x)
 
     def _phases(self, times: ndarray) -> Any:
         return times[..., 0].astype(int) % (self.period or 1)

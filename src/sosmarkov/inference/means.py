@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
+from sosmarkov.contracts.transition import AbstractTransition
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.factor.transition import Transition
@@ -17,9 +20,11 @@ from sosmarkov.spaces.transforms import to_model
 _BLOCK = 256
 
 
-def mean_after(transition: Transition, x: ArrayLike) -> Float[Array, "... d"]:
-    """E[x' | x] for states of shape (..., d): int x' g h_x, linear in the coefficients of h_x = f(x, .) / g(x)."""
+def mean_after(transition: AbstractTransition, x: ArrayLike) -> Float[Any, "... d"]:
+    """E[x' | x] for states of shape (..., d); of a factor form int x' g h_x, linear in h_x = f(x, .) / g(x)."""
     x = checks.states(x, transition.dim, "x")
+    if not isinstance(transition, Transition):
+        return transition.mean_after(x.reshape(-1, transition.dim)).reshape(x.shape)
     found, inside = _mean_after(transition, x.reshape(-1, transition.dim))
     if checks.is_concrete(inside) and not np.all(inside):
         raise ValueError(

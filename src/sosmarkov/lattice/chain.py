@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +15,13 @@ from sosmarkov.lattice.nodes import Nodes
 
 # Numbers of rows from states that are held at once.
 _BLOCK = 8_000_000
+
+
+class Period(NamedTuple):
+    """Inputs that are times of a period."""
+
+    dim: int
+    period: int
 
 
 class Chain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,21 +21,15 @@ from sosmarkov.data.dataset import Pairs
 from sosmarkov.lattice.beliefs import LatticeBelief
 from sosmarkov.lattice.broad import Broad
 from sosmarkov.lattice.cells import CellBelief
-from sosmarkov.lattice.chain import Chain
+from sosmarkov.lattice.chain import Chain, Period
 from sosmarkov.lattice.counts import PASSES, learn_phases
+from sosmarkov.lattice.examine import examine
 from sosmarkov.lattice.long_run import LatticeRun
 from sosmarkov.lattice.message import Met
 from sosmarkov.lattice.nodes import Nodes
 from sosmarkov.lattice.readings import LatticeReader
 from sosmarkov.lattice.windows import Box, Window
 from sosmarkov.spaces.transforms import Identity
-
-
-class Period(NamedTuple):
-    """Inputs that are times of a period."""
-
-    dim: int
-    period: int
 
 
 def _made(fields: Fields) -> LatticeTransition:
@@ -64,7 +58,7 @@ class LatticeTransition(AbstractTransition):
             against; None where it was not learned.
     """
 
-    form_name: ClassVar[str] = "lattice"
+    kind: ClassVar[str] = "lattice"
 
     nodes: Nodes
     broad: Broad
@@ -340,6 +334,15 @@ class LatticeTransition(AbstractTransition):
         """From the mean of gates."""
         return self.chain.carry(self.chain.mean_gates(np.asarray(states)))
 
+    def mean_after(self, x: Any) -> Float[Any, "n d"]:
+        """E[x' | x] of known states: gates times rows times means of splines."""
+        x, axes = np.asarray(x), self.nodes.axes
+        for state in x[~self.chain.inside(x)][:1]:
+            self.require_inside(state)
+        splines = np.stack([axis.centres()[0][at] for axis, at in zip(axes, self.nodes.places.T, strict=True)], axis=-1)
+        means = np.concatenate([splines, [[self.broad.spread(c)[0] for c in range(self.dim)]]])
+        return self.chain.gates(x) @ (self.chain.matrices[0] @ means)
+
     def log_prob_later(self, x_next: Any, x: Any, gap: int, inputs: Any) -> Float[Any, " n"]:
         """log p(x_(k + gap) | x_k) of pairs, many at once."""
         x_next, x = np.asarray(x_next), np.asarray(x)
@@ -374,22 +377,9 @@ class LatticeTransition(AbstractTransition):
         return LatticeRun(self)
 
     def examine(self, initial: Belief) -> CheckReport:
-        """Rows and gates have sums of one; densities between states spread over the nodes are numbers."""
-        sums = np.asarray(initial.mass())
-        bands = np.ones(len(self.nodes))
-        for band in reversed(self.chain.bands):
-            bands = band.T @ bands
-        gates = max(float(np.max(np.abs(bands - 1.0))), abs(float(np.sum(self.chain.met)) - 1.0))
-        some = self.nodes.points[:: max(1, len(self.nodes) // 40)]
-        logs = np.concatenate([one.log_prob(some, some[:, None]).ravel() for one in map(self.at, range(self.phases))])
-        return CheckReport(
-            normalisation_error=max(self.normalisation, gates),
-            initial_mass_error=abs(float(sums) - 1.0),
-            smallest_log_density=float(np.min(logs)),
-            condition_factor=1.0,
-            condition_gram=1.0,
-            amplification=1.0,
-            iterations=0,
-            residual=0.0,
-            converged=True,
-        )
+        """By its rows, its gates and densities between its nodes."""
+        return examine(self.chain, self.log_between, initial)
+
+    def log_between(self, x: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "p m m"]:
+        """log p(x_i | x_j) between some states, at every time of a period."""
+        return np.stack([one.log_prob(x, x[:, None]) for one in map(self.at, range(self.phases))])

@@ -15,7 +15,7 @@ _NEAR = 0.02
 
 
 def rooms_of(
-    circular: Sequence[Any] | Mapping[Any, float] | None,
+    circular: Sequence[Any] | Mapping[Any, float | None] | None,
     bounds: Mapping[Any, Any] | None,
     states: np.ndarray,
     columns: Sequence[str],

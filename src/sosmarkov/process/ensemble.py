@@ -18,7 +18,8 @@ from sosmarkov.contracts.reader import Sensor
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.core.stored import stored
 from sosmarkov.data.history import require_history
-from sosmarkov.process.model import Ask, Mix, Model, Start, start_of
+from sosmarkov.process.asked import Start, start_of
+from sosmarkov.process.model import Ask, Mix, Model
 from sosmarkov.process.process import MarkovProcess
 
 

@@ -11,10 +11,10 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from sosmarkov.contracts.belief import Belief, Coordinate, Ends, own_names
+from sosmarkov.contracts.belief import Belief, Coordinate, Ends
 from sosmarkov.contracts.check import CheckReport
 from sosmarkov.contracts.mixture import EnsembleBelief
-from sosmarkov.contracts.reader import Reader, Sensor, Updated, one_reading, placed, readings_in_rows
+from sosmarkov.contracts.reader import Sensor, Updated, one_reading
 from sosmarkov.contracts.transition import one_input
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
@@ -23,17 +23,13 @@ from sosmarkov.core.saving import save
 from sosmarkov.inference import propagate as propagation
 from sosmarkov.inference import safety, stationary
 from sosmarkov.inference import trajectories as trajectories_
-from sosmarkov.inference.beliefs import Beliefs, BeliefSequence
+from sosmarkov.inference.beliefs import BeliefSequence
 from sosmarkov.inference.filter import FilterResult, filter_observations
 from sosmarkov.inference.smooth import SmoothResult, smooth_observations
 from sosmarkov.inference.trajectories import ChapmanKolmogorov
 from sosmarkov.process import mixing
+from sosmarkov.process.asked import Inputs, Start, box_of, long_run_of, named_of, path_of, reader_of, to_read
 
-# Where beliefs start: a belief of the process, a mixture of such, a form h_0, or a known state, by names as well; the
-# process's own where None. For an ensemble one for all members, or what the ensemble believed before.
-Start = Any
-# Of each step, shape (steps, e), where p(x' | x, u) depends on one.
-Inputs = ArrayLike | None
 # What one process answers from its start; what several answers come to under the weights of those who gave them.
 Ask = Callable[[Any, Belief], Any]
 Mix = Callable[[list[Any], Any], Any]
@@ -62,6 +58,11 @@ class Model(eqx.Module):
     def dim(self) -> int:
         """Number of coordinates."""
         return self.members[0].transition.dim
+
+    @property
+    def form(self) -> str:
+        """What `fit` calls its form: factor, gaussian or lattice."""
+        return self.members[0].transition.kind
 
     @property
     def features(self) -> Any | None:
@@ -103,7 +104,7 @@ class Model(eqx.Module):
                 the times of the steps, counted from 0 where none are given.
         """
         steps = checks.count(steps, "steps")
-        return self._answer(self, mixing.path, lambda one, start: _path(one, start, steps, inputs), initial)
+        return self._answer(self, mixing.path, lambda one, start: path_of(one, start, steps, inputs), initial)
 
     def belief_at(self, k: int, *, initial: Start = None) -> Belief:
         """The belief at one step, however far, at a cost that grows with log k (with k, where time has a period)."""
@@ -113,8 +114,8 @@ class Model(eqx.Module):
             if k == 0:
                 return start
             if one.transition.features is not None and one.transition.long_run is None:
-                return _path(one, start, k, None)[k]
-            return _named(one, propagation.coefficients_at(one.transition, start, k))
+                return path_of(one, start, k, None)[k]
+            return named_of(one, propagation.coefficients_at(one.transition, start, k))
 
         return self._answer(self, EnsembleBelief, ask, initial)
 
@@ -182,7 +183,7 @@ class Model(eqx.Module):
             initial: Another start than the process's own.
             inputs: As for `propagate`: of the T - 1 steps between T readings.
         """
-        ask: Ask = lambda one, start: filter_observations(*_to_read(one, start, observations, sensor, inputs))  # noqa: E731
+        ask: Ask = lambda one, start: filter_observations(*to_read(one, start, observations, sensor, inputs))  # noqa: E731
         return self._answer(self, mixing.filtered, ask, initial)
 
     def smooth(
@@ -192,7 +193,7 @@ class Model(eqx.Module):
 
         Arguments as for `filter`.
         """
-        ask: Ask = lambda one, start: smooth_observations(*_to_read(one, start, observations, sensor, inputs))  # noqa: E731
+        ask: Ask = lambda one, start: smooth_observations(*to_read(one, start, observations, sensor, inputs))  # noqa: E731
         return self._answer(self, mixing.smoothed, ask, initial)
 
     def predict(self, belief: Start, *, u: ArrayLike | None = None) -> Belief:
@@ -211,7 +212,7 @@ class Model(eqx.Module):
         """
 
         def ask(one: Any, start: Belief) -> Updated:
-            reader = _reader(one, sensor, start)
+            reader = reader_of(one, sensor, start)
             return reader.update(start, one_reading(reader.sensor, observation))
 
         return self._answer(self, mixing.updated, ask, belief)
@@ -225,7 +226,7 @@ class Model(eqx.Module):
         """
 
         def ask(one: Any, start: Belief) -> Updated:
-            reader = _reader(one, sensor, start)
+            reader = reader_of(one, sensor, start)
             return reader.advance(start, one_reading(reader.sensor, observation), one_input(one.transition, u))
 
         return self._answer(self, mixing.updated, ask, belief)
@@ -234,7 +235,7 @@ class Model(eqx.Module):
 
     def stationary(self) -> Belief:
         """The belief that a step leaves as it is: the fixed point of the map on coefficients."""
-        return self._answer(self, EnsembleBelief, lambda one, _: _named(one, _long_run(one)))
+        return self._answer(self, EnsembleBelief, lambda one, _: named_of(one, long_run_of(one)))
 
     def spectrum(self) -> np.ndarray:
         """Eigenvalues of the step, the largest first; one of each member's is one, the others decay."""
@@ -264,7 +265,7 @@ class Model(eqx.Module):
         (chosen,), steps = self._places(coordinate), checks.count(steps, "steps", 1)
 
         def ask(one: Any, _: Belief) -> Any:
-            C = _long_run(one)
+            C = long_run_of(one)
             variance = one.transition.belief(C).covariance()[chosen, chosen]
             return stationary.autocorrelation(one.transition.steady, C, chosen, steps, variance)
 
@@ -290,7 +291,7 @@ class Model(eqx.Module):
 
         def ask(one: Any, start: Belief) -> Any:
             given = one.transition.steps_of(inputs, steps)
-            return safety.stay(one.transition, start, _box(one, lower, upper), steps, given)
+            return safety.stay(one.transition, start, box_of(one, lower, upper), steps, given)
 
         return self._answer(self, mixing.mean, ask, initial)
 
@@ -321,9 +322,9 @@ class Model(eqx.Module):
         steps = checks.count(steps, "steps", 1)
 
         def ask(one: Any, start: Belief) -> Any:
-            target, shunned = _box(one, lower, upper), None
+            target, shunned = box_of(one, lower, upper), None
             if avoid is not None:
-                box = _box(one, cast(Ends, avoid)) if isinstance(avoid, Mapping) else _box(one, *avoid)
+                box = box_of(one, cast(Ends, avoid)) if isinstance(avoid, Mapping) else box_of(one, *avoid)
                 shunned = box, target.shared(box)
             given = one.transition.steps_of(inputs, steps)
             return safety.reach(one.transition, start, target, shunned, steps, given)
@@ -336,7 +337,7 @@ class Model(eqx.Module):
         """E[min {k >= 0: x_k in the box}], in steps, by one linear solve."""
 
         def ask(one: Any, start: Belief) -> Any:
-            return safety.mean_first_passage(one.transition.steady, start, _box(one, lower, upper))
+            return safety.mean_first_passage(one.transition.steady, start, box_of(one, lower, upper))
 
         return self._answer(self, mixing.mean, ask, initial)
 
@@ -346,51 +347,3 @@ class Model(eqx.Module):
 
     def _places(self, coordinate: Coordinate) -> tuple[int, ...]:
         return checks.coordinates(coordinate, self.dim, self.columns)
-
-
-# --- what the verbs ask of one process ------------------------------------------------------------
-
-
-def start_of(one: Any, initial: Start) -> Belief:
-    """What a process starts from: its own belief where none is given."""
-    if initial is None:
-        return one.initial
-    start = one.transition.start(checks.state(initial, one.dim, one.columns))
-    known = start.names == own_names(one.columns, one.dim)
-    return start if known else start.with_columns(one.columns)
-
-
-def _path(one: Any, start: Belief, steps: int, inputs: Inputs) -> Beliefs:
-    given = one.transition.steps_of(inputs, steps)
-    C = propagation.propagate(one.transition, start, steps, given) if steps else None
-    return Beliefs(start, one.transition, C)
-
-
-def _named(one: Any, C: Any) -> Belief:
-    return one.transition.belief(C).with_columns(one.columns)
-
-
-def _long_run(one: Any) -> Any:
-    return stationary.stationary_coefficients(one.transition.steady, one.initial)
-
-
-def _box(one: Any, lower: Ends, upper: ArrayLike | None = None) -> Any:
-    return one.transition.box(*checks.ends(lower, upper, one.dim, one.columns))
-
-
-def _reader(one: Any, sensor: Sensor | None, start: Belief) -> Reader:
-    """The sensor, or the process's own, prepared for its transition."""
-    found = one.sensor if sensor is None else sensor
-    if found is None:
-        raise ValueError("Expected a sensor, or a process with a learned sensor of its own, got neither.")
-    if not isinstance(found, Sensor):
-        raise ValueError(f"Expected a sensor, such as sm.GaussianSensor([0], 0.1), got {type(found).__name__}.")
-    return placed(found, one.columns).reader(one.transition, own=start is one.initial)
-
-
-def _to_read(
-    one: Any, start: Belief, observations: ArrayLike, sensor: Sensor | None, inputs: Inputs
-) -> tuple[Reader, Belief, Any, Any]:
-    reader = _reader(one, sensor, start)
-    readings = readings_in_rows(reader.sensor, observations)
-    return reader, start, readings, one.transition.steps_of(inputs, len(readings) - 1)

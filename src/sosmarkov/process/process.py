@@ -20,7 +20,8 @@ from sosmarkov.core.stored import stored
 from sosmarkov.data.frames import is_frame
 from sosmarkov.data.gather import gather, open_source
 from sosmarkov.data.history import History, require_history
-from sosmarkov.process.model import Ask, Mix, Model, Start, start_of
+from sosmarkov.process.asked import Start, start_of
+from sosmarkov.process.model import Ask, Mix, Model
 from sosmarkov.spaces.transforms import Transform
 
 _FIELDS = ("initial", "transition", "history", "sensor", "columns")
@@ -80,11 +81,6 @@ class MarkovProcess(Model):
         """The process under one input that stays, shape (e,): an ordinary one, with a long run of its own."""
         parts: dict[str, Any] = {"sensor": self.sensor, "history": self.history, "columns": self.columns}
         return MarkovProcess(self.transition.under(u), self.initial, **parts)
-
-    @property
-    def form(self) -> str:
-        """Which form of process it is: "factor", "gaussian" or "lattice"."""
-        return self.transition.form_name
 
     @property
     def sensor_origin(self) -> str | None:

@@ -21,17 +21,7 @@ Rows = list[tuple[str, str]]
 def model(process: Model) -> Rows:
     """What the process is made of."""
     first = process.members[0]
-    transition: Any = first.transition
-    rows: Rows = [("coordinates", str(process.dim)), ("basis", transition.phi.family)]
-    if transition.features is None:
-        rows.append(("coupling", type(transition.coupling).__name__.lower()))
-        rows += [] if transition.kernel.rank is None else [("Kraus rank", str(transition.kernel.rank))]
-    else:
-        rows.append(("coupling", "kraus, under inputs"))
-        period = transition.features.period
-        rows.append(("inputs", str(transition.features.dim)) if period is None else ("period", f"{period} steps"))
-    rows.append(("functions", f"{transition.phi.size} (g), {transition.psi.size} (next state)"))
-    rows.append(("transform", type(transition.transform).__name__))
+    rows: Rows = [("coordinates", str(process.dim)), *first.transition.parts().items()]
     if first.sensor is not None:
         rows.append(("sensor", str(first.sensor_origin)))
     if len(process.members) > 1:
@@ -53,17 +43,22 @@ def exactness(story: Story) -> tuple[Rows, str]:
         ("|∫ p₀ − 1|", f"{report.initial_mass_error:.1e}"),
         ("worst |∫ pₖ − 1|, steps shown", f"{story.mass_error:.1e}"),
         ("smallest log-density met", f"{report.smallest_log_density:.3g}"),
-        ("condition of g", f"{report.condition_factor:.1e}"),
-        ("condition of ψ under g", f"{report.condition_gram:.1e}"),
-        ("amplification of rounding", f"{report.amplification:.1e}"),
-        ("exact to double precision", "yes" if report.ok else "no"),
     ]
+    if steady.form == "factor":
+        rows.append(("condition of g", f"{report.condition_factor:.1e}"))
+        rows.append(("condition of ψ under g", f"{report.condition_gram:.1e}"))
+        rows.append(("amplification of rounding", f"{report.amplification:.1e}"))
+    rows.append(("exact to double precision", "yes" if report.ok else "no"))
     return rows, said
 
 
 def learned(history: Any) -> Rows:
     """What training chose and reached."""
-    rows: Rows = [(name.replace("_", " "), _value(value)) for name, value in history.chosen.items()]
+    chosen = {name: value for name, value in history.chosen.items() if name not in ("tried", "notes")}
+    rows: Rows = [(name.replace("_", " "), _value(value)) for name, value in chosen.items()]
+    for one in history.chosen.get("tried", []):
+        rows.append((f"tried: {one['form']}", f"{one['score']:.4f} held out, {one['seconds']:.1f} s"))
+    rows += [("note", note) for note in history.chosen.get("notes", [])]
     rows += [(f"held-out log-likelihood, {name}", f"{value:.4f}") for name, value in history.scores.items()]
     return [*rows, ("time", f"{history.seconds:.1f} s"), ("device", history.device)]
 

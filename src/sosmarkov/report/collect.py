@@ -169,13 +169,25 @@ def _averaged(process: Model, steps: int, sequences: list[np.ndarray]) -> tuple[
     if not there.any(axis=0).all():
         raise ValueError(f"Expected inputs for {steps} steps, got at most {int(there.sum(axis=1).max())} of them.")
     share = there / there.sum(axis=0)
+    if not process.members[0].transition.compiled:
+        return _mixed(process, given, share), [_average_note(len(kept), len(sequences))]
     found = [_mean_path(member, jnp.asarray(given), jnp.asarray(share)) for member in process.members]
     weights = jnp.full((steps + 1, len(found)), 1.0 / len(found))
     beliefs = found[0] if len(found) == 1 else MixedBeliefs(tuple(found), weights)
-    note = f"Beliefs are averages over the inputs of {len(kept)} trajectories, exactly: each is as likely as another."
-    if len(kept) < len(sequences):
-        note = note.replace("trajectories", f"of the {len(sequences)} trajectories, evenly picked")
-    return beliefs, [note]
+    return beliefs, [_average_note(len(kept), len(sequences))]
+
+
+def _average_note(kept: int, given: int) -> str:
+    """What the beliefs are averages over."""
+    picked = "trajectories" if kept == given else f"of the {given} trajectories, evenly picked"
+    return f"Beliefs are averages over the inputs of {kept} {picked}, exactly: each is as likely as another."
+
+
+def _mixed(process: Model, inputs: np.ndarray, share: np.ndarray) -> BeliefSequence:
+    """The same as mixtures, for forms whose beliefs are no arrays to average."""
+    paths = tuple(process.propagate(inputs.shape[1], inputs=one) for one in inputs)
+    weights = np.concatenate([np.full((1, len(paths)), 1.0 / len(paths)), share.T])
+    return MixedBeliefs(paths, jnp.asarray(weights))
 
 
 def _mean_path(member: MarkovProcess, inputs: Array, share: Array) -> Beliefs:

@@ -20,6 +20,7 @@ from sosmarkov.report import card, charts
 from sosmarkov.report.collect import Story, collect
 
 _POINTS, _POINT_VALUES = 400, 60_000
+_CHIPS = ("coordinates", "form", "basis", "coupling", "free parameters")
 _ABSENT, _OUTSIDE, _TOP = 65_535, 65_534, 65_533
 
 
@@ -116,7 +117,7 @@ def _observed(story: Story) -> dict[str, Any]:
 
 def _chips(story: Story) -> card.Rows:
     facts = dict(card.model(story.process))
-    chosen = [(name, facts[name]) for name in ("coordinates", "basis", "coupling", "free parameters")]
+    chosen = [(name, facts[name]) for name in _CHIPS if name in facts]
     return [*chosen, ("steps shown", f"{story.steps[0]} to {story.steps[-1]}")]
 
 

@@ -22,12 +22,12 @@ from sosmarkov.learning.lattice.view import View
 _LOOK, _HELD_OUT = 5000, 3000
 # What counts may weigh against: rows of data behind each row of the chain; None leaves the rows as compiled.
 STRENGTHS = (None, 160.0, 40.0, 10.0, 3.0)
-# Rows of data that a row which counts did not better stands for, beside those its gate saw.
-STANDING = 640.0
 # Spacings that are tried, in the widest that leaves a normal noise to its rows, by the number of coordinates: noise
 # that is not normal may be sharper than its deviation says. Finer lattices of more entries than that are not tried.
 FINE = ((1.0, 0.4, 0.15), (1.0, 0.5), (1.0,))
 _ENTRIES = 3_000_000
+# Rows of data that a row which counts did not better stands for, beside those its gate saw.
+STANDING = 640.0
 # Entries of rows below this share of the largest are cut: what lies out there is the broad part's and the counts'.
 _CUT = (1e-6, 1e-5, 1e-4)
 # Share of the broad part in every row, and its width in deviations of the states.
