@@ -27,7 +27,8 @@ def rows(n, seed, e=0, period=None):
     if period is not None:
         u = rng.integers(0, 40, size=(n, 1)).astype(float)
     x_next = x @ F.T + (0.0 if u is None else np.sin(u[:, :1])) + 0.3 * rng.normal(size=(n, 2))
-    return x, x_next, rng.random(n) + 0.1, u
+    weight = rng.random(n) + 0.1
+    return x, x_next, weight / np.mean(weight), u
 
 
 @pytest.mark.parametrize(("e", "period"), [(0, None), (2, None), (0, 4)])
@@ -74,13 +75,16 @@ def test_a_lattice_counts_one_pass_as_by_hand(lattice):
     old = lattice.transition
     found, _ = old.learned(pairs, passes=1)
     nodes, A = old.nodes, old.chain.matrices[0].toarray()
-    w, D = np.zeros((76, len(nodes))), np.zeros((76, len(nodes) + 1))
-    for table, (at, values) in ((w, nodes.gates(pairs.x)), (D, nodes.densities(pairs.x_next))):
-        for n in range(76):
-            np.add.at(table[n], at[n], values[n])
-    D[:, -1] = np.exp(old.broad.log_prob(pairs.x_next))
-    joint = w[:, :, None] * A * D[:, None]
-    counts = np.einsum("n,nij->ij", pairs.weight / joint.sum(axis=(1, 2)), joint) + old.behind[:, None] * A
+    counts = old.behind[:, None] * A
+    (i, gates), (j, densities) = nodes.gates(pairs.x), nodes.densities(pairs.x_next)
+    for n in range(76):
+        w, D = np.zeros(len(nodes)), np.zeros(len(nodes) + 1)
+        np.add.at(w, i[n], gates[n])
+        np.add.at(D, j[n], densities[n])
+        D[-1] = np.exp(old.broad.log_prob(pairs.x_next[n : n + 1]))[0]
+        there = np.flatnonzero(w)
+        joint = w[there, None] * A[there] * D
+        counts[there] += pairs.weight[n] * joint / np.sum(joint)
     np.testing.assert_allclose(found.behind, counts.sum(axis=1), rtol=1e-12)
     np.testing.assert_allclose(
         found.chain.matrices[0].toarray(), counts / counts.sum(axis=1, keepdims=True), rtol=1e-10, atol=1e-15
@@ -104,7 +108,7 @@ def test_a_lattice_gets_better_with_data(lattice, tmp_path):
 
 
 def test_pairs_beyond_the_nodes_are_told(lattice):
-    far = np.array([[0.0, 0.0], [0.1, 0.0]]), np.array([[500.0, 0.0], [0.1, 0.1]])
+    far = np.array([[0.0, 0.0], [0.1, 0.0]]), np.array([[30.0, 0.0], [0.1, 0.1]])
     found = lattice.learn(transitions=far)
     assert found.history.chosen["learned"] == [{"pairs": 2, "beyond the nodes": 1}]
     old, new = (np.asarray(one.transition.log_prob(far[1][0], far[0][0])) for one in (lattice, found))
@@ -149,7 +153,7 @@ def test_what_cannot_be_learned_is_refused(lattice):
     ):
         with pytest.raises(ValueError, match=said):
             process.learn(**how)
-    factor = sm.fit(x, form="factor", size=4, steps=2, progress=False)
+    factor = sm.fit(paths(12), size=4, steps=2, surrogate=False, objective="transitions", progress=False)
     with pytest.raises(ValueError, match="Fit it again to all data"):
         factor.learn(x)
 

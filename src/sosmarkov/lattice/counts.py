@@ -12,12 +12,15 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
 
+from sosmarkov.data.dataset import Pairs
 from sosmarkov.lattice.broad import Broad
+from sosmarkov.lattice.chain import Chain
 from sosmarkov.lattice.nodes import Nodes
 
+# Of expectation-maximisation.
+PASSES = 8
 # Entries of pairs that are added up at once.
 _BLOCK = 2_000_000
-PASSES = 8
 
 
 class Seen:
@@ -104,3 +107,15 @@ def learn_rows(
         behind = np.bincount(row, data, count)
         data /= behind[row]
     return Counted(sp.csr_array((data, rows.indices, rows.indptr), rows.shape), behind)
+
+
+def learn_phases(
+    chain: Chain, pairs: Pairs, phase: Int[np.ndarray, " n"], behind: Float[np.ndarray, " b"], passes: int = PASSES
+) -> list[Counted]:
+    """The rows of each phase after counting its pairs against what they stand for, all phases' below each other."""
+    found, each = [], behind.reshape(chain.phases, -1)
+    for one, matrix in enumerate(chain.matrices):
+        at = phase == one
+        seen = Seen(chain.nodes, chain.broad, matrix, pairs.x[at], pairs.x_next[at])
+        found.append(learn_rows(seen, pairs.weight[at], each[one], passes))
+    return found

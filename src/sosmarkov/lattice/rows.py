@@ -48,7 +48,7 @@ def inner_covariance(nodes: Nodes, slope: Float[np.ndarray, "n d d"], noise: Flo
 
 def too_narrow(nodes: Nodes, slope: Float[np.ndarray, "n d d"], noise: Float[np.ndarray, "n d d"]) -> np.ndarray:
     """Of which steps the noise is too narrow for the spacing of some nodes."""
-    return np.linalg.eigvalsh(inner_covariance(nodes, slope, noise))[:, 0] < _LEAST
+    return np.linalg.eigvalsh(inner_covariance(nodes, slope, noise))[:, 0] < _FREE
 
 
 class Entries(NamedTuple):

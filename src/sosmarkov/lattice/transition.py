@@ -22,7 +22,7 @@ from sosmarkov.lattice.beliefs import LatticeBelief
 from sosmarkov.lattice.broad import Broad
 from sosmarkov.lattice.cells import CellBelief
 from sosmarkov.lattice.chain import Chain, Period
-from sosmarkov.lattice.counts import PASSES, Seen, learn_rows
+from sosmarkov.lattice.counts import PASSES, learn_phases
 from sosmarkov.lattice.examine import examine
 from sosmarkov.lattice.long_run import LatticeRun
 from sosmarkov.lattice.message import Met
@@ -175,18 +175,9 @@ class LatticeTransition(AbstractTransition):
             ends = [(axis.lower, axis.upper) for axis in self.nodes.axes]
             raise ValueError(f"Expected states within the bounds {ends}, got some beyond. Leave them out.")
         times = np.zeros(len(pairs.x)) if self.phases == 1 else np.asarray(pairs.u)[:, 0]
-        phase, parts, n = np.rint(times).astype(int) % self.phases, [], len(self.nodes)
-        for one, matrix in enumerate(self.chain.matrices):
-            at = phase == one
-            seen = Seen(self.nodes, self.broad, matrix, pairs.x[at], pairs.x_next[at])
-            parts.append(learn_rows(seen, pairs.weight[at], behind[one * n : (one + 1) * n], passes))
-        found = LatticeTransition(
-            self.nodes,
-            [part.rows for part in parts],
-            self.broad,
-            report=self.report,
-            behind=np.concatenate([part.behind for part in parts]),
-        )
+        counted = learn_phases(self.chain, pairs, np.rint(times).astype(int) % self.phases, behind, passes)
+        matrices, behind = [one.rows for one in counted], np.concatenate([one.behind for one in counted])
+        found = LatticeTransition(self.nodes, matrices, self.broad, report=self.report, behind=behind)
         beyond = int(np.sum(~np.any(self.nodes.densities(pairs.x_next)[1] > 0, axis=1)))
         return found, {"beyond the nodes": beyond}
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import numpy as np
 
 from sosmarkov.contracts.belief import Belief
 from sosmarkov.contracts.reader import Sensor, placed
@@ -98,7 +99,7 @@ class MarkovProcess(Model):
         inputs: ArrayLike | Sequence[ArrayLike] | None = None,
         trajectory: str | None = None,
         time: str | None = None,
-        strength: float | None = None,
+        strength: float | int | None = None,
     ) -> MarkovProcess:
         """The same process after more data; p(x0) stays what it is.
 
@@ -109,7 +110,7 @@ class MarkovProcess(Model):
         Args:
             more: Trajectories, one long series or a data frame, as for `fit`.
             transitions: Instead, pairs (x, x_next), each (N, d).
-            weights: One weight >= 0 per trajectory, or per pair.
+            weights: One weight >= 0 per trajectory, or per pair; a weight of one is the mean of those learned from.
             inputs: Of each step, as for `fit`. With a period: the time of each step; None: counted from 0.
             trajectory: For a data frame, the column that says which trajectory a row belongs to.
             time: For a data frame, the column to sort each trajectory by.
@@ -129,7 +130,10 @@ class MarkovProcess(Model):
         wanted = 0 if features is None else features.dim
         if acting != wanted:
             raise ValueError(f"Expected inputs with {wanted} numbers for each step, got {acting}.")
-        transition, told = self.transition.learned(data.pairs, strength)
+        # A data set has weights with a mean of one; beside other data they count as they are.
+        scale = 1.0 if weights is None else float(np.mean(np.asarray(weights, dtype=float)))
+        pairs = data.pairs._replace(weight=scale * data.pairs.weight)
+        transition, told = self.transition.learned(pairs, None if strength is None else float(strength))
         history = _after(self.history, {"pairs": len(data.pairs.x)} | told)
         return MarkovProcess(transition, self.initial, sensor=self.sensor, history=history, columns=self.columns)
 

@@ -86,8 +86,13 @@ def _best(table: np.ndarray) -> tuple[int, int]:
 def learned(rows: Rows, recipe: Recipe, view: View) -> LatticeTransition:
     """The lattice of a recipe from all rows."""
     transition = compiled(Surrogate(Ground(rows, view), recipe.way), rows.states, recipe.fineness)
-    counts = _Counts(transition, rows)
-    return counts.standing() if recipe.strength is None else counts.learned(recipe.strength)
+    if recipe.strength is not None:
+        return _Counts(transition, rows).learned(recipe.strength)
+    # Rows stand for the pairs that each gate saw, and for what smooths between them.
+    chain = transition.chain
+    return _with(
+        transition, chain.matrices, [STANDING + chain.visits(at.x, at.weight) for at in _phased(rows, chain.phases)]
+    )
 
 
 def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"], fineness: float = 1.0) -> LatticeTransition:
@@ -131,17 +136,26 @@ def _judged(rows: Rows, fold: Fold, view: View) -> Judged:
     return Judged(way, np.stack(table), forecast_scores(best[1], rows, fold))
 
 
+def _phased(rows: Rows, phases: int) -> list[Rows]:
+    """Those of each phase."""
+    times = np.zeros(len(rows.x)) if rows.u is None else rows.u[:, 0]
+    phase = np.rint(times).astype(int) % phases
+    return [rows.at(np.flatnonzero(phase == one)) for one in range(phases)]
+
+
+def _with(old: LatticeTransition, matrices: list[sp.csr_array], behind: list[np.ndarray]) -> LatticeTransition:
+    """With other rows, and what they stand for."""
+    return LatticeTransition(old.nodes, matrices, old.broad, report=old.report, behind=np.concatenate(behind))
+
+
 class _Counts:
     """Pairs as the rows of a lattice see them, those of each phase by themselves."""
 
     def __init__(self, transition: LatticeTransition, rows: Rows):
         self.transition, chain = transition, transition.chain
-        times = np.zeros(len(rows.x)) if rows.u is None else rows.u[:, 0]
-        phase = np.rint(times).astype(int) % chain.phases
-        self.rows = [rows.at(np.flatnonzero(phase == one)) for one in range(chain.phases)]
         self.parts = [
             (Seen(chain.nodes, chain.broad, matrix, at.x, at.x_next), at.weight)
-            for matrix, at in zip(chain.matrices, self.rows, strict=True)
+            for matrix, at in zip(chain.matrices, _phased(rows, chain.phases), strict=True)
         ]
 
     def learned(self, strength: float | None) -> LatticeTransition:
@@ -149,17 +163,7 @@ class _Counts:
         if strength is None:
             return self.transition
         found = [learn_rows(seen, weight, strength) for seen, weight in self.parts]
-        return self._with([one.rows for one in found], [one.behind for one in found])
-
-    def standing(self) -> LatticeTransition:
-        """The transition as it is, standing for the pairs that each gate saw, and for what smooths between them."""
-        chain = self.transition.chain
-        behind = [STANDING + chain.visits(at.x, at.weight) for at in self.rows]
-        return self._with(chain.matrices, behind)
-
-    def _with(self, matrices: list[sp.csr_array], behind: list[np.ndarray]) -> LatticeTransition:
-        old = self.transition
-        return LatticeTransition(old.nodes, matrices, old.broad, report=old.report, behind=np.concatenate(behind))
+        return _with(self.transition, [one.rows for one in found], [one.behind for one in found])
 
     def score(self, transition: LatticeTransition) -> float:
         """The mean log-density of the pairs under rows with entries in the same places."""

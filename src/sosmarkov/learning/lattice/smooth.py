@@ -101,5 +101,8 @@ def _thinned(scaled: np.ndarray) -> np.ndarray:
 
 
 def _kernels(scaled: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    # From their middle, so that far from zero no digits of differences are lost.
+    middle = np.mean(centres, axis=0)
+    scaled, centres = scaled - middle, centres - middle
     squares = np.sum(scaled**2, axis=1)[:, None] + np.sum(centres**2, axis=1) - 2.0 * scaled @ centres.T
     return np.exp(-0.5 * np.maximum(squares, 0.0))
