@@ -63,7 +63,7 @@ def test_every_warning_of_the_library_is_explained():
         assert any(all(part in text for part in row.split("...")) for row in explained()), text
 
 
-@pytest.mark.parametrize("name", ["gallery_page", "readme_table"])
+@pytest.mark.parametrize("name", ["gallery_page", "forecasts_page", "forms_page", "readme_table"])
 def test_pages_are_made_from_the_results_files(name):
     assert runpy.run_path(str(ROOT / "bench" / "scripts" / f"{name}.py"))["main"](["--check"]) == 0
 
