@@ -269,7 +269,7 @@ def nodes_of(
     return x.reshape(-1, dim), (np.prod(upper - lower, axis=1)[:, None] * weights).reshape(-1)
 
 
-def start(log_density: LogDensity, edges: Sequence[Float[np.ndarray, " e"]]) -> tuple[np.ndarray, np.ndarray]:
+def start(log_density: LogDensity, edges: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Of the boxes between these ends, those that matter by the density at their middles and at their neighbours'."""
     grids = np.meshgrid(*[0.5 * (e[:-1] + e[1:]) for e in edges], indexing="ij")
     centres = np.stack([grid.reshape(-1) for grid in grids], axis=-1)

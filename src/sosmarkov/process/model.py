@@ -367,8 +367,7 @@ def start_of(one: Any, initial: Start) -> Belief:
 
 def _path(one: Any, start: Belief, steps: int, inputs: Inputs) -> Beliefs:
     given = one.transition.steps_of(inputs, steps)
-    C = propagation.propagate(one.transition, start, steps, given) if steps else None
-    return Beliefs(start, one.transition, C)
+    return Beliefs(start, one.transition, propagation.propagate(one.transition, start, steps, given) if steps else None)
 
 
 def _named(one: Any, C: Any) -> Belief:
