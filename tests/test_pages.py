@@ -53,17 +53,17 @@ def test_every_warning_of_the_library_is_explained():
         node for node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "warn"
     ]  # fmt: skip
-    assert len(calls) == 3
+    assert len(calls) == 7
     # What a kernel has to complain of is its own to say.
     said = [node for node in nodes() if isinstance(node, ast.FunctionDef) and node.name == "complaint"]
     complaints = [one.value for node in said for one in ast.walk(node) if isinstance(one, ast.Return)]
     texts = [text for text in map(text_of, [*(call.args[0] for call in calls), *complaints]) if text]
-    assert len(texts) == 5
+    assert len(texts) == 9
     for text in texts:
         assert any(all(part in text for part in row.split("...")) for row in explained()), text
 
 
-@pytest.mark.parametrize("name", ["gallery_page", "readme_table"])
+@pytest.mark.parametrize("name", ["gallery_page", "forecasts_page", "forms_page", "readme_table"])
 def test_pages_are_made_from_the_results_files(name):
     assert runpy.run_path(str(ROOT / "bench" / "scripts" / f"{name}.py"))["main"](["--check"]) == 0
 

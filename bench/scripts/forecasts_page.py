@@ -16,8 +16,11 @@ Made by `bench/scripts/forecasts_page.py` from what `bench/scripts/forecasts.py`
 not edit. Here is where it is now: where will it be? `sm.fit(data)` with its defaults, beside the linear step
 x' = A x + b with Gaussian noise (least squares, carried in closed form), and for simulated systems beside the truth.
 Scores are means of log p(x_(t+k) | x_t) over states that were held out, in nats; higher is better. Differences have
-standard errors from the means of whole blocks of time, or of trajectories. [Which form?](forms.md) says what was chosen
-among.
+standard errors from the means of whole blocks of time, or of trajectories; where blocks are few these are rough.
+[Which form?](forms.md) says what was chosen among.
+
+Sunspots, glucose, temperatures and the oscillator were looked at while the lattice form was made, so that its ways to
+learn may suit them better than they suit others; the last two systems were written down before any score of them.
 """
 TRUTH = """The truth is the system's own transition density, averaged over {PATHS:,} paths from each known state: exact
 for one step, and too low by a little for many, where few paths come near a state in the tail. A model may exceed it by

@@ -69,8 +69,9 @@ TRIED = """## What each answers
 Found by trying, on small processes with two coordinates. **exact**: a closed form, only rounding. **to tolerance**:
 integrals on cells, refined until they stand still; the belief's `error` says to what (the script finds these by asking
 for less). **estimate**: an average over draws, with its standard error. **no**: refused with a `ValueError`; the number
-leads to its text. **not there**: such beliefs have no method of that name. How families of the factor form differ among
-themselves is on [a page of its own](queries.md).
+leads to its text. **not there**: such beliefs have no method of that name. In three coordinates and more, boxes of the
+gaussian form that bound several of them are integrated to a standard error, which a warning says. How families of the
+factor form differ among themselves is on [a page of its own](queries.md).
 """
 
 

@@ -41,7 +41,7 @@ SOURCE, PAGE = ROOT / "results" / "queries.json", ROOT / "docs" / "queries.md"
 HEAD = """# What is exact
 
 Made by `bench/scripts/queries_page.py`; do not edit. For every basis, coupling and transform it builds a small random
-process with two coordinates and tries every query.
+process of the factor form with two coordinates and tries every query; [which form?](forms.md) does so for the others.
 
 **exact** means a closed form: no draws, no grid, only rounding. Draws (`sample`) are exact in the sense that they come
 from the density itself. **quadrature** is a fixed rule of 256 nodes for single integrals; the script finds these by

@@ -37,7 +37,8 @@ def simulated() -> list[str]:
     page = runpy.run_path(str(Path(__file__).parent / "results_page.py"))
     systems = {system.name: system for system in collect(page["RESULTS"], page["LEARNING"])}
     lines = [
-        f"Distance from the best possible log-likelihood, mean over k = 1..{page['EARLY']}, in nats (0 is the limit):",
+        "The factor form, beliefs from the start p(x0): distance from the best possible log-likelihood, mean over",
+        f"k = 1..{page['EARLY']}, in nats (0 is the limit):",
         "",
         '| simulated system | sosmarkov | with `coupling="linear"` | one Gaussian per k | best other that learns |',
         "|---|---|---|---|---|",
@@ -62,7 +63,7 @@ def simulated() -> list[str]:
 def recorded() -> list[str]:
     """Held-out scores on data of others, mean over the steps ahead."""
     lines = [
-        "Held-out log-density on [data we did not make](docs/gallery.md), mean over the steps ahead, in nats:",
+        "The factor form on [data we did not make](docs/gallery.md): held-out log-density, mean over the steps ahead:",
         "",
         "| record | sosmarkov | baseline |",
         "|---|---|---|",
@@ -73,11 +74,28 @@ def recorded() -> list[str]:
     return lines
 
 
+def forecasts() -> list[str]:
+    """The defaults beside the linear step, mean over the steps ahead."""
+    rows = json.loads((ROOT / "results" / "forecasts.json").read_text())["rows"].values()
+    lines = [
+        "`sm.fit(data)` at its defaults: log-density of a held-out state given one",
+        "[some steps before](docs/forecasts.md), mean over the steps, in nats:",
+        "",
+        "| | sosmarkov | linear step | truth | seconds to learn |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        means = {name: f"{np.mean(score):.2f}" for name, score in row["scores"].items()}
+        cells = [row["title"].partition(",")[0], means["sosmarkov"], means["linear step"], means.get("truth", "")]
+        lines.append(f"| {' | '.join(cells)} | {row['seconds']:.0f} |")
+    return lines
+
+
 def made(text: str) -> str:
     """The page with its table made anew."""
     if not PLACE.search(text):
         raise ValueError("Expected the two comments that say where the table stands in README.md, got none.")
-    body = "\n".join([*simulated(), "", *recorded(), ""])
+    body = "\n".join([*forecasts(), "", *simulated(), "", *recorded(), ""])
     return PLACE.sub(lambda found: found.group(1) + body + found.group(2), text)
 
 

@@ -85,7 +85,9 @@ def test_answers_are_those_of_the_process(ask, learned):
     few = data.with_name("few.csv")
     few.write_text("".join(data.read_text().splitlines(keepends=True)[:5]))
     for more in ([], ["--smooth"]):
-        table = json.loads(ask("filter", path, few, "--sensor", "level~0.3", *more, "--json").out)
+        answer = ask("filter", path, few, "--sensor", "level~0.3", *more, "--json")
+        assert answer.code == 0, answer.err
+        table = json.loads(answer.out)
         verb = process.smooth if more else process.filter
         found = verb(np.genfromtxt(few, delimiter=",", skip_header=1)[:, 1:], sensor=sm.GaussianSensor([1], [0.3]))
         np.testing.assert_allclose(table["log_evidence"], [float(found.log_evidence)], rtol=1e-12)

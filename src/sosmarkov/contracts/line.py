@@ -158,16 +158,16 @@ class NormalLine(Line):
 
     def densities(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
         """Each normal's own."""
-        return norm.pdf(x[:, None], self.places, self.stds)
+        return norm.pdf(x[:, None], self.places[None], self.stds[None])
 
     def masses(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
         """Each normal's own."""
-        return norm.cdf(x[:, None], self.places, self.stds)
+        return norm.cdf(x[:, None], self.places[None], self.stds[None])
 
     def moments(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
         """The mean of means; the mean variance plus the variance of means."""
         mean = self.coefficients @ self.places
-        spread = self.stds**2 + (self.places - mean[:, None]) ** 2
+        spread = self.stds[None] ** 2 + (self.places[None] - mean[:, None]) ** 2
         return mean, jnp.sqrt(jnp.sum(self.coefficients * spread, axis=1))
 
     def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -103,7 +103,7 @@ class MixtureBelief(Belief):
     def _mean_of(self, answers: list[Any]) -> Array:
         return jnp.tensordot(self.weights, jnp.stack(answers), axes=1)
 
-    def _log_mean_of(self, answers: list[Array]) -> Array:
+    def _log_mean_of(self, answers: list[Any]) -> Array:
         values = jnp.stack(answers)
         weights = self.weights.reshape(-1, *[1] * (values.ndim - 1))
         return jax.nn.logsumexp(values, axis=0, b=jnp.broadcast_to(weights, values.shape))

@@ -246,7 +246,7 @@ class AbstractTransition(eqx.Module):
         weights = jnp.full(len(states), 1.0 / len(states))
         return self.push(self.mixed(weights, [self.enter_state(state) for state in states]))
 
-    def mean_after(self, x: Float[Array, "n d"]) -> Float[Any, "n d"]:
+    def mean_after(self, x: Float[Any, "n d"]) -> Float[Any, "n d"]:
         """E[x' | x] of known states."""
         return np.stack([np.asarray(self.later(KnownState(state)).mean()) for state in x])
 

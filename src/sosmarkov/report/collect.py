@@ -12,7 +12,6 @@ import numpy as np
 from jax import Array, lax
 
 from sosmarkov.contracts.belief import Belief
-from sosmarkov.contracts.known import KnownState
 from sosmarkov.core import checks
 from sosmarkov.core.checks import ArrayLike
 from sosmarkov.data.given import is_listed
@@ -91,7 +90,7 @@ def collect(process: Any, data: ArrayLike | None, steps: int | None, inputs: Any
     states = None if data is None else stacked(data, process.dim)
     steps = checks.count(_default_steps(process, states, inputs) if steps is None else steps, "steps", 1)
     beliefs, notes = beliefs_of(process, steps, inputs)
-    begin = 1 if isinstance(beliefs[0], KnownState) else 0
+    begin = 0 if beliefs[0].has_density else 1
     shown = np.unique(np.round(np.linspace(begin, steps, min(_FRAMES, steps + 1 - begin))).astype(int))
     if begin:
         notes.append("It starts from a known state, which has no density: the first step shown is the one after.")
