@@ -244,7 +244,7 @@ def test_the_shell_lines_of_the_page_and_of_the_readme_work(ask, model, tmp_path
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     blocks += re.findall(r"^```\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)[:1]
     lines = [line for block in blocks for line in block.splitlines()]
-    assert len(lines) == 15
+    assert len(lines) == 16
     # Learning, the demonstration, experiments and the report are run by other tests; here they are only understood.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(report, "write_report", lambda process, path, **_: path.write_text("page"))
