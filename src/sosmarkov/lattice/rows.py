@@ -187,6 +187,7 @@ def discrete_normals(
         matched[active] = done & free[active]
         # Tilting by the centre moves the mean by spread V^(-1); never by more than a spacing at once.
         V = shape[active]
+        # For the direction alone: a row of one entry has no spread to divide by.
         wide = spread + 1e-6 * np.eye(dim)
         move = np.einsum("bac,bc->ba", V, np.linalg.solve(wide, (mean[active] - middle)[..., None])[..., 0])
         centre[active] += move / np.maximum(np.max(np.abs(move), axis=1, keepdims=True), 1.0)

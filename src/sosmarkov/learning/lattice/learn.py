@@ -85,7 +85,7 @@ def _best(table: np.ndarray) -> tuple[int, int]:
 
 def learned(rows: Rows, recipe: Recipe, view: View) -> LatticeTransition:
     """The lattice of a recipe from all rows."""
-    transition = compiled(Surrogate(Ground(rows, view), recipe.way), rows.states, recipe.fineness)
+    transition = compiled(Surrogate(Ground(rows.usual(), view), recipe.way), rows, recipe.fineness)
     if recipe.strength is not None:
         return _Counts(transition, rows).learned(recipe.strength)
     # Rows stand for the pairs that each gate saw, and for what smooths between them.
@@ -95,14 +95,20 @@ def learned(rows: Rows, recipe: Recipe, view: View) -> LatticeTransition:
     )
 
 
-def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"], fineness: float = 1.0) -> LatticeTransition:
-    """The lattice of a surrogate, without counts: one matrix for each time of a period."""
+def compiled(surrogate: Surrogate, rows: Rows, fineness: float = 1.0) -> LatticeTransition:
+    """The lattice of a surrogate, without counts: one matrix for each time of a period.
+
+    Nodes are made where the surrogate's own states are; the broad part, for all that the rows have.
+    """
+    usual = surrogate.ground.rows
+    states, share = usual.states, 1.0 - len(usual.x) / len(rows.x)
+    background = max(_BROAD, share)
     period = surrogate.ground.view.period
     acting = [None] if period is None else [np.array([float(phase)]) for phase in range(period)]
-    spacing = fineness * spacing_for(surrogate, surrogate.ground.rows.x, acting)
+    spacing = fineness * spacing_for(surrogate, usual.x, acting)
     nodes = place(surrogate, states, spacing, acting)
-    broad = Broad(nodes.axes, np.mean(states, axis=0), _WIDE * np.std(states, axis=0))
-    last = (np.full(len(nodes), _BROAD), (np.arange(len(nodes)), np.full(len(nodes), len(nodes))))
+    broad = Broad(nodes.axes, np.mean(states, axis=0), _WIDE * np.std(rows.states, axis=0))
+    last = (np.full(len(nodes), background), (np.arange(len(nodes)), np.full(len(nodes), len(nodes))))
     at, gates = nodes.gates(states)
     # How often the data look through each gate: what is wrong with a row that nobody comes by does no harm.
     passed = np.bincount(at.ravel(), gates.ravel(), len(nodes)) / len(states)
@@ -110,7 +116,7 @@ def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"], fineness: f
     for u in acting:
         step = surrogate.steps(nodes.points, u)
         found = compile_rows(nodes, step.mean, step.slope, step.noise, _CUT[nodes.dim - 1])
-        matrices.append(sp.csr_array((1.0 - _BROAD) * found.matrix + sp.coo_array(last, found.matrix.shape)))
+        matrices.append(sp.csr_array((1.0 - background) * found.matrix + sp.coo_array(last, found.matrix.shape)))
         narrow, left = max(narrow, float(passed @ found.narrow)), max(left, float(passed @ found.left))
     return LatticeTransition(nodes, matrices, broad, report={"narrow": narrow, "left": left})
 
@@ -118,14 +124,14 @@ def compiled(surrogate: Surrogate, states: Float[np.ndarray, "n d"], fineness: f
 def _judged(rows: Rows, fold: Fold, view: View) -> Judged:
     """The choices of one fold, and how good its forecasts are."""
     training, held_out = rows.at(fold.training), rows.at(fold.held_out).some(_HELD_OUT)
-    way, _ = best_way(Ground(training.some(_LOOK), view), held_out)
-    surrogate, table, best = Surrogate(Ground(training, view), way), [], None
+    way, _ = best_way(Ground(training.some(_LOOK).usual(), view), held_out.usual())
+    surrogate, table, best = Surrogate(Ground(training.usual(), view), way), [], None
     for fineness in FINE[view.dim - 1]:
         # Twice as fine are four times the entries in one coordinate, and sixteen in two.
         if best is not None and len(best[1].shares) * fineness ** (-2.0 * view.dim) > _ENTRIES:
             table.append(np.full(len(STRENGTHS), -np.inf))
             continue
-        transition = compiled(surrogate, training.states, fineness)
+        transition = compiled(surrogate, training, fineness)
         seen, unseen = _Counts(transition, training), _Counts(transition, held_out)
         tried = [seen.learned(strength) for strength in STRENGTHS]
         table.append(np.array([unseen.score(one) for one in tried]))

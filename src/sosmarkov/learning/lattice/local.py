@@ -76,7 +76,8 @@ class Neighbours:
         """Distances and rows of the nearest, tricube weights, and how far the farthest is, in deviations."""
         k = min(count, len(self.z))
         distance, index = (a.reshape(len(places), k) for a in self.tree.query(places / self.scale, k))
-        reach = np.maximum(distance[:, -1:] * 1.001, 1e-12)
+        # Where all of them are at the place itself any reach will do.
+        reach = np.where(distance[:, -1:] > 0, distance[:, -1:] * 1.001, 1.0)
         return distance, index, (1.0 - (distance / reach) ** 3) ** 3 * self.weight[index], reach
 
     def nearness(self, distance: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

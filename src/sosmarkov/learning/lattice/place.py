@@ -94,8 +94,11 @@ def place(
     """Nodes at states, somewhat beyond, and where steps from all these lead; farther apart where they were too many."""
     d, rooms = states.shape[1], surrogate.ground.view.rooms
     beyond = widened_states(_some(states), _BEYOND[d - 1])
-    outer = np.concatenate([_some(states), _some(beyond)])[:: len(acting)]
-    points = np.concatenate([states, beyond, *(reached(surrogate, outer, u, _FAR[d - 1]) for u in acting)])
+    seen = _some(states)[:: len(acting)]
+    led = [reached(surrogate, seen, u, _FAR[d - 1]) for u in acting] + [
+        surrogate.steps(_some(beyond), u).mean for u in acting
+    ]
+    points = np.concatenate([states, beyond, *led])
     for c, room in enumerate(rooms):
         if room.ends != "wrapped":
             points[:, c] = np.clip(points[:, c], room.lower, room.upper)

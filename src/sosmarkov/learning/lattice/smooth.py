@@ -21,7 +21,7 @@ class Smooth(NamedTuple):
         amounts: a_m, shape (m, d).
         parameters: How many numbers were free, in effect.
         roots: For each coordinate R with noise |R k(z)|^2 the variance of what is said at z, shape (d, m, m).
-        prior: Root of the kernels' own table's inverse, shape (m, m), and variances of the process, shape (d,).
+        prior: Root of the kernels' own table's inverse, shape (m, m), and what the linear step leaves over, shape (d,).
     """
 
     centres: Float[np.ndarray, "m q"]
@@ -36,7 +36,7 @@ class Smooth(NamedTuple):
         return _kernels(z / self.lengths, self.centres) @ self.amounts
 
     def doubts(self, z: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n d"]:
-        """Variances of the values: what data leave open where they are few, far from them the whole of the process."""
+        """Variances of the values: what data leave open where they are few; far off all that the linear step leaves."""
         values = _kernels(z / self.lengths, self.centres)
         root, variances = self.prior
         # One minus what the kernels explain; rounding may leave less than nothing of it.
@@ -77,7 +77,7 @@ def smooth(
         amounts[:, c] = root.T @ (root @ right[:, c])
         free = max(free, float(np.sum((root @ gram) * root)))
         roots.append(np.sqrt(noise[c, c]) * root)
-    return Smooth(centres, lengths, amounts, free, np.array(roots), (_inverse_root(own), variances))
+    return Smooth(centres, lengths, amounts, free, np.array(roots), (_inverse_root(own), variances / amplitude))
 
 
 def _inverse_root(table: np.ndarray) -> np.ndarray:

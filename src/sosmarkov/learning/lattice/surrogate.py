@@ -25,6 +25,9 @@ from sosmarkov.learning.lattice.local import (
 from sosmarkov.learning.lattice.smooth import Smooth, smooth
 from sosmarkov.learning.lattice.view import View
 
+# Deviations beyond which a state is none that nodes are made for.
+_USUAL = 10.0
+
 
 class Way(NamedTuple):
     """How the linear step is corrected, and how its noise is told.
@@ -81,6 +84,17 @@ class Rows(NamedTuple):
         """All states."""
         return np.concatenate([self.x, self.x_next])
 
+    def usual(self) -> Rows:
+        """Without the pairs of which a state lies more than ten deviations out, by the quartiles.
+
+        A few states that ran away would widen the step and the lattice for all others; they are the broad part's.
+        """
+        low, middle, high = np.quantile(self.states, [0.25, 0.5, 0.75], axis=0)
+        spread = (high - low) / 1.349
+        reach = _USUAL * np.where(spread > 0, spread, np.std(self.states, axis=0))
+        inside = [np.all(np.abs(x - middle) <= reach, axis=1) for x in (self.x, self.x_next)]
+        return self.at(np.flatnonzero(inside[0] & inside[1]))
+
 
 class Ground:
     """What all ways share, made once: the linear step, what it leaves over, neighbours, the noise alone.
@@ -134,12 +148,14 @@ class Surrogate:
     def noises(self, z: Float[np.ndarray, "n q"]) -> tuple[Float[np.ndarray, "n d d"], Float[np.ndarray, " n"]]:
         """Cov[x' | z], with what is not known of its mean, and how near the data are."""
         near, far = self.ground.near, self.ground.linear.noise
+        # A smooth correction says itself what it does not know; beyond the others' data there is the linear step's.
+        away = self.noise if self.correction is not None else far
         if self.way.spread is not None:
-            found, nearness = local_noise(near, self.off, z, self.way.spread, self.noise, far)
+            found, nearness = local_noise(near, self.off, z, self.way.spread, self.noise, away)
         else:
             nearness = near.nearness(near.tree.query(z / near.scale)[0])
             fade = nearness[:, None, None]
-            found = fade * self.noise + (1.0 - fade) * far
+            found = fade * self.noise + (1.0 - fade) * away
         if self.correction is not None:
             found = found + self.correction.doubts(z)[:, :, None] * np.eye(len(far))
         return found, nearness
