@@ -23,9 +23,10 @@ _LOOK, _HELD_OUT = 5000, 3000
 # What counts may weigh against: rows of data behind each row of the chain; None leaves the rows as compiled.
 STRENGTHS = (None, 160.0, 40.0, 10.0, 3.0)
 # Spacings that are tried, in the widest that leaves a normal noise to its rows, by the number of coordinates: noise
-# that is not normal may be sharper than its deviation says. Finer lattices of more entries than that are not tried.
+# that is not normal may be sharper than its deviation says. Finer lattices of more entries than that are not tried, and
+# those that gain less than so many nats a step are not taken.
 FINE = ((1.0, 0.4, 0.15), (1.0, 0.5), (1.0,))
-_ENTRIES = 3_000_000
+_ENTRIES, _WORTH = 3_000_000, 0.003
 # Rows of data that a row which counts did not better stands for, beside those its gate saw.
 STANDING = 640.0
 # Entries of rows below this share of the largest are cut: what lies out there is the broad part's and the counts'.
@@ -79,8 +80,12 @@ def choose(rows: Rows, folds: Sequence[Fold], view: View) -> tuple[Recipe, Float
 
 
 def _best(table: np.ndarray) -> tuple[int, int]:
-    fine, strength = np.unravel_index(np.argmax(table), table.shape)
-    return int(fine), int(strength)
+    """The best spacing and strength; a finer one has to be worth its cost."""
+    fine = 0
+    for other in range(1, len(table)):
+        if np.max(table[other]) > np.max(table[fine]) + _WORTH:
+            fine = other
+    return fine, int(np.argmax(table[fine]))
 
 
 def learned(rows: Rows, recipe: Recipe, view: View) -> LatticeTransition:
@@ -125,21 +130,18 @@ def _judged(rows: Rows, fold: Fold, view: View) -> Judged:
     """The choices of one fold, and how good its forecasts are."""
     training, held_out = rows.at(fold.training), rows.at(fold.held_out).some(_HELD_OUT)
     way, _ = best_way(Ground(training.some(_LOOK).usual(), view), held_out.usual())
-    surrogate, table, best = Surrogate(Ground(training.usual(), view), way), [], None
+    surrogate, table, tried = Surrogate(Ground(training.usual(), view), way), [], []
     for fineness in FINE[view.dim - 1]:
         # Twice as fine are four times the entries in one coordinate, and sixteen in two.
-        if best is not None and len(best[1].shares) * fineness ** (-2.0 * view.dim) > _ENTRIES:
+        if tried and len(tried[0][0].shares) * fineness ** (-2.0 * view.dim) > _ENTRIES:
             table.append(np.full(len(STRENGTHS), -np.inf))
             continue
         transition = compiled(surrogate, training, fineness)
         seen, unseen = _Counts(transition, training), _Counts(transition, held_out)
-        tried = [seen.learned(strength) for strength in STRENGTHS]
-        table.append(np.array([unseen.score(one) for one in tried]))
-        top = int(np.argmax(table[-1]))
-        if best is None or table[-1][top] > best[0]:
-            best = (table[-1][top], tried[top])
-    assert best is not None
-    return Judged(way, np.stack(table), forecast_scores(best[1], rows, fold))
+        tried.append([seen.learned(strength) for strength in STRENGTHS])
+        table.append(np.array([unseen.score(one) for one in tried[-1]]))
+    fine, strength = _best(np.stack(table))
+    return Judged(way, np.stack(table), forecast_scores(tried[fine][strength], rows, fold))
 
 
 def _phased(rows: Rows, phases: int) -> list[Rows]:
