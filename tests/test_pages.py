@@ -53,12 +53,12 @@ def test_every_warning_of_the_library_is_explained():
         node for node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "warn"
     ]  # fmt: skip
-    assert len(calls) == 7
+    assert len(calls) == 8
     # What a kernel has to complain of is its own to say.
     said = [node for node in nodes() if isinstance(node, ast.FunctionDef) and node.name == "complaint"]
     complaints = [one.value for node in said for one in ast.walk(node) if isinstance(one, ast.Return)]
     texts = [text for text in map(text_of, [*(call.args[0] for call in calls), *complaints]) if text]
-    assert len(texts) == 9
+    assert len(texts) == 10
     for text in texts:
         assert any(all(part in text for part in row.split("...")) for row in explained()), text
 

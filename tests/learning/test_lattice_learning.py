@@ -1,7 +1,5 @@
 """Lattices from data: the parts against brute force, the whole against systems whose truth is known."""
 
-import warnings
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -290,17 +288,9 @@ def test_what_is_refused_says_what_to_do():
 
 
 def test_a_lattice_too_coarse_for_the_noise_says_so(monkeypatch):
-    monkeypatch.setattr(place, "_BUDGET", (400, 400, 400))
-    rng = np.random.default_rng(9)
-    x = np.zeros((40, 8, 2))
-    x[:, 0] = rng.normal(size=(40, 2))
-    for k in range(7):
-        turned = x[:, k] @ np.array([[0.995, 0.1], [-0.1, 0.995]])
-        x[:, k + 1] = turned + 1e-3 * rng.normal(size=(40, 1)) * [1.0, 1.0] + 1e-4 * rng.normal(size=(40, 2))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        sm.fit(x, form="lattice", progress=False)
-    assert any("too far apart" in str(one.message) for one in caught)
+    monkeypatch.setattr(place, "_BUDGET", (12, 12, 12))
+    with pytest.warns(sm.LatticeWarning, match="too far apart"):
+        sm.fit(walk(30, 12, 9), form="lattice", progress=False)
 
 
 def test_what_looks_like_an_angle_or_bounded():

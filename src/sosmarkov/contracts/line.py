@@ -107,7 +107,7 @@ class SplineLine(Line):
 
     def densities(self, x: Float[Array, " t"]) -> Float[Array, "t q"]:
         """Each spline's, and the last one's."""
-        far = jnp.abs(x[:, None] - self.places) / self.spacing
+        far = jnp.abs(x[:, None] - self.places[None]) / self.spacing
         found = jnp.where(far < 0.5, 0.75 - far**2, 0.5 * jnp.maximum(1.5 - far, 0.0) ** 2) / self.spacing
         if self.normal is None:
             last = jnp.full_like(x, 1.0 / (self.ends[1] - self.ends[0]))
@@ -126,8 +126,8 @@ class SplineLine(Line):
             tail = jnp.where(far < 0.5, 0.5 - 0.75 * far + far**3 / 3.0, (1.5 - far) ** 3 / 6.0)
             return jnp.where(t < 0, tail, 1.0 - tail)
 
-        found = below((inside[:, None] - self.places) / self.spacing)
-        found = found - below((self.ends[0] - self.places) / self.spacing)
+        found = below((inside[:, None] - self.places[None]) / self.spacing)
+        found = found - below((self.ends[0] - self.places) / self.spacing)[None]
         if self.normal is None:
             last = (inside - self.ends[0]) / (self.ends[1] - self.ends[0])
         else:

@@ -202,7 +202,7 @@ class CellWeigher(Weigher):
     def seen(self) -> Float[np.ndarray, " n"]:
         """Gates at the points, weighed; they add up to one."""
         at, values = self.nodes.gates(self.x)
-        return np.bincount(at.reshape(-1), (values * self.w[:, None]).reshape(-1), len(self.nodes))
+        return np.bincount(at.reshape(-1), (values * self.w[:, None]).reshape(-1), len(self.nodes)).astype(float)
 
     def worth(self, b: Float[np.ndarray, " n"]) -> Float[np.ndarray, " q"]:
         """By the same points: each with what it stands for, divided by the density."""
@@ -213,7 +213,7 @@ class CellWeigher(Weigher):
         log_p = prior.log_value(self.x)
         w = np.where(self.w > 0, self.w * beta * np.exp(-np.where(self.w > 0, log_p, 0.0)), 0.0)
         to, D = self.nodes.densities(self.x)
-        found = np.bincount(to.reshape(-1), (D * w[:, None]).reshape(-1), len(self.nodes))
+        found = np.bincount(to.reshape(-1), (D * w[:, None]).reshape(-1), len(self.nodes)).astype(float)
         return np.append(found, np.sum(w * np.exp(prior.broad.log_prob(self.x))))
 
 

@@ -312,9 +312,9 @@ def fitted(
         x, _w = nodes_of(lower, upper, order)
         logs = np.concatenate([np.zeros(0), *(log_density(x[i : i + _BLOCK]) for i in range(0, len(x), _BLOCK))])
         logs = logs.reshape(len(lower), *[order] * dim)
-        scale = np.max(logs.reshape(len(lower), -1), axis=1, initial=-np.inf)
+        scale = np.max(logs, axis=tuple(range(1, logs.ndim)), initial=-np.inf)
         safe = np.where(scale > -np.inf, scale, 0.0)
-        values, volume = np.exp(logs - safe.reshape(-1, *[1] * dim)), np.prod(upper - lower, axis=1)
+        values, volume = np.exp(logs - safe.reshape(len(safe), *[1] * dim)), np.prod(upper - lower, axis=1)
         tails = np.stack([_tail(values, c, to_coefficients) for c in range(dim)], axis=-1) * volume[:, None]
         mass = values
         for _c in range(dim):
@@ -361,7 +361,8 @@ def _corners(log_density: LogDensity, lower: np.ndarray, upper: np.ndarray) -> F
 def _tail(values: np.ndarray, c: int, to_coefficients: np.ndarray) -> Float[np.ndarray, " b"]:
     """The last two coefficients along one axis, the largest over the others."""
     last = np.abs(np.moveaxis(values, c + 1, -1) @ to_coefficients[-2:].T)
-    return np.max(np.sum(last, axis=-1).reshape(len(values), -1), axis=1, initial=0.0)
+    sums = np.sum(last, axis=-1)
+    return np.max(sums, axis=tuple(range(1, sums.ndim)), initial=0.0)
 
 
 def _halves(done: list, split: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
