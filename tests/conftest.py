@@ -35,6 +35,9 @@ if os.environ.get("SOSMARKOV_EXHAUSTIVE") != "1":
     jax.config.update("jax_traceback_in_locations_limit", 0)
     os.environ["XLA_FLAGS"] = " ".join([*filter(None, [os.environ.get("XLA_FLAGS")]), *quick])
 
+# A worker meets every kind of model there is: programs make room earlier than a user's would.
+os.environ.setdefault("SOSMARKOV_PROGRAM_MEMORY", "600")
+
 settings.register_profile("exact", deadline=None, max_examples=6, derandomize=True)
 settings.load_profile("exact")
 

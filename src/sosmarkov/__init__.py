@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from sosmarkov.io.model import load as load
     from sosmarkov.learning.dynamics import from_dynamics as from_dynamics
     from sosmarkov.learning.fit import fit as fit
-    from sosmarkov.learning.forms import LatticeWarning as LatticeWarning
+    from sosmarkov.learning.lattice.fit import LatticeWarning as LatticeWarning
     from sosmarkov.learning.loop import TrainingError as TrainingError
     from sosmarkov.learning.tune import Tuned as Tuned
     from sosmarkov.learning.tune import tune as tune
@@ -119,8 +119,8 @@ _ROOMS = {
     "inference.trajectories": "ChapmanKolmogorov",
     "io.model": "load",
     "learning.dynamics": "from_dynamics",
-    "learning.forms": "LatticeWarning",
     "learning.fit": "fit",
+    "learning.lattice.fit": "LatticeWarning",
     "learning.loop": "TrainingError",
     "learning.tune": "Tuned tune",
     "networks.belief": "NetworkBelief",

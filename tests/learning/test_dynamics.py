@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sosmarkov as sm
-from sosmarkov.learning.forms import LatticeWarning
+from sosmarkov.learning.lattice.fit import LatticeWarning
 
 F = np.array([[0.9, 0.1], [-0.1, 0.85]])
 B = np.array([0.1, -0.2])

@@ -201,6 +201,10 @@ class Dataset:
         first, second = (dataclasses.replace(part, columns=self.columns, clock=None) for part in found)
         return first, second
 
+    def with_pairs(self, rows: np.ndarray) -> Dataset:
+        """With some of the pairs alone."""
+        return dataclasses.replace(self, pairs=_rows(self.pairs, rows))
+
     def regular(self) -> Dataset:
         """With a pair for every step of the padded trajectories, absent ones with weight zero: shapes are fixed."""
         states, present = self.paths.states, self.paths.present

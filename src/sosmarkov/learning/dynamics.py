@@ -22,7 +22,7 @@ from sosmarkov.lattice.broad import Broad
 from sosmarkov.lattice.nodes import Nodes
 from sosmarkov.lattice.rows import Entries, compile_entries, too_narrow
 from sosmarkov.lattice.transition import LatticeTransition
-from sosmarkov.learning.forms import LatticeWarning
+from sosmarkov.learning.lattice.fit import LatticeWarning
 from sosmarkov.learning.lattice.known import Known, box_of, noise_of
 from sosmarkov.learning.lattice.place import axes_for, spacing_for
 from sosmarkov.learning.lattice.reach import MOST_PLACES, reached

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -32,14 +31,6 @@ LATTICE_DIM, LATTICE_PAIRS = 3, 40
 # Options of every form; the others belong to the factor form.
 _FORECASTS = "forecasts from known states, mean over 1, 2, 4 and 8 steps"
 _SHARED = {"form", "circular", "bounds", "period", "seed"}
-
-
-# The share of steps with rows wider than their noise that is worth a warning.
-_NARROW = 0.1
-
-
-class LatticeWarning(UserWarning):
-    """A lattice is coarser than the noise asks for; the text says by how much and what would do."""
 
 
 def factor_options(given: Options) -> list[str]:
@@ -119,14 +110,6 @@ def learn_form(given: Options, data: Dataset) -> MarkovProcess:
             bar.update(_phase(trials[-1], trials[-1].seconds), 1)
         best = max(trials, key=lambda one: one.score)
         process = best.learn(usual)
-    report = getattr(process.transition, "report", {})
-    if report.get("narrow", 0.0) > _NARROW:
-        warnings.warn(
-            f"{report['narrow']:.0%} of the steps in the data go through rows that are wider than the noise: the"
-            " lattice's nodes are too far apart for it. Fewer coordinates would let them be closer.",
-            LatticeWarning,
-            stacklevel=4,
-        )
     notes = looks_like(usual.pairs.x, usual.pairs.x_next, columns, rooms)
     chosen: dict[str, Any] = {"form": best.form, best.form: best.told, "set_aside": lost, "seed": given.seed}
     chosen["tried"] = [{"form": one.form, "score": one.score, "seconds": one.seconds} for one in trials]
@@ -194,8 +177,7 @@ def _gaussian(given: Options, data: Dataset, view: View, parts: list[Fold]) -> _
     del view
     began, scores = time.perf_counter(), []
     for fold in parts:
-        training = dataclasses.replace(data, pairs=_rows(data.pairs, fold.training))
-        process = learn_gaussian(training, period=given.period, seed=given.seed)
+        process = learn_gaussian(data.with_pairs(fold.training), period=given.period, seed=given.seed)
         scores.append(forecast_scores(process.transition, data.pairs, fold))
     return _Trial(
         "gaussian",
@@ -213,10 +195,6 @@ def _lattice(given: Options, data: Dataset, view: View, parts: list[Fold]) -> _T
     recipe, scores = choose(rows_of(data), parts, view)
     seconds = time.perf_counter() - began
     return _Trial("lattice", lambda whole: learn_lattice(whole, recipe, view), str(recipe), mean_score(scores), seconds)
-
-
-def _rows(pairs: Any, rows: np.ndarray) -> Any:
-    return pairs._replace(**{n: None if a is None else a[rows] for n, a in pairs._asdict().items()})
 
 
 def _history(chosen: dict[str, Any], best: _Trial, seconds: float) -> History:

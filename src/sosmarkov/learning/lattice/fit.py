@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from sosmarkov.data.dataset import Dataset
 from sosmarkov.lattice.transition import LatticeTransition
 from sosmarkov.learning.lattice.initial import learn_initial
@@ -9,6 +11,13 @@ from sosmarkov.learning.lattice.learn import Recipe, learned
 from sosmarkov.learning.lattice.surrogate import Rows
 from sosmarkov.learning.lattice.view import View
 from sosmarkov.process.process import MarkovProcess
+
+# The share of steps with rows wider than their noise that is worth a warning.
+_NARROW = 0.1
+
+
+class LatticeWarning(UserWarning):
+    """A lattice is coarser than the noise asks for; the text says by how much and what would do."""
 
 
 def rows_of(data: Dataset) -> Rows:
@@ -24,4 +33,12 @@ def lattice_process(data: Dataset, transition: LatticeTransition) -> MarkovProce
 
 def learn_lattice(data: Dataset, recipe: Recipe, view: View) -> MarkovProcess:
     """A process by a recipe, from all of the data."""
-    return lattice_process(data, learned(rows_of(data), recipe, view))
+    transition = learned(rows_of(data), recipe, view)
+    if transition.report["narrow"] > _NARROW:
+        warnings.warn(
+            f"{transition.report['narrow']:.0%} of the steps in the data go through rows that are wider than the noise:"
+            " the lattice's nodes are too far apart for it. Fewer coordinates would let them be closer.",
+            LatticeWarning,
+            stacklevel=2,
+        )
+    return lattice_process(data, transition)
