@@ -21,12 +21,12 @@ from sosmarkov.learning.lattice.view import View
 # Pairs that the choice among ways looks at, and those it is judged by.
 _LOOK, _HELD_OUT = 5000, 3000
 # What counts may weigh against: rows of data behind each row of the chain; None leaves the rows as compiled.
-STRENGTHS = (None, 160.0, 40.0, 10.0, 3.0)
+STRENGTHS = (None, 160.0, 40.0, 10.0, 3.0, 1.0)
 # Spacings that are tried, in the widest that leaves a normal noise to its rows, by the number of coordinates: noise
 # that is not normal may be sharper than its deviation says. Finer lattices of more entries than that are not tried, and
 # those that gain less than so many nats a step are not taken.
 FINE = ((1.0, 0.4, 0.15), (1.0, 0.5), (1.0,))
-_ENTRIES, _WORTH = 3_000_000, 0.003
+_ENTRIES, _WORTH = 3_000_000, 0.005
 # Rows of data that a row which counts did not better stands for, beside those its gate saw.
 STANDING = 640.0
 # Entries of rows below this share of the largest are cut: what lies out there is the broad part's and the counts'.
@@ -47,6 +47,10 @@ class Recipe(NamedTuple):
     way: Way
     strength: float | None = None
     fineness: float = 1.0
+
+    def behind(self, dim: int) -> float | None:
+        """Rows of data behind each row of the chain: as many in all, however close the nodes are."""
+        return None if self.strength is None else self.strength * self.fineness**dim
 
     def __str__(self) -> str:
         """A few words."""
@@ -92,7 +96,7 @@ def learned(rows: Rows, recipe: Recipe, view: View) -> LatticeTransition:
     """The lattice of a recipe from all rows."""
     transition = compiled(Surrogate(Ground(rows.usual(), view), recipe.way), rows, recipe.fineness)
     if recipe.strength is not None:
-        return _Counts(transition, rows).learned(recipe.strength)
+        return _Counts(transition, rows).learned(recipe.behind(view.dim))
     # Rows stand for the pairs that each gate saw, and for what smooths between them.
     chain = transition.chain
     return _with(
@@ -138,7 +142,7 @@ def _judged(rows: Rows, fold: Fold, view: View) -> Judged:
             continue
         transition = compiled(surrogate, training, fineness)
         seen, unseen = _Counts(transition, training), _Counts(transition, held_out)
-        tried.append([seen.learned(strength) for strength in STRENGTHS])
+        tried.append([seen.learned(Recipe(way, strength, fineness).behind(view.dim)) for strength in STRENGTHS])
         table.append(np.array([unseen.score(one) for one in tried[-1]]))
     fine, strength = _best(np.stack(table))
     return Judged(way, np.stack(table), forecast_scores(tried[fine][strength], rows, fold))
