@@ -7,10 +7,12 @@ import scipy.stats
 
 import sosmarkov as sm
 from sosmarkov.data.dataset import Pairs
+from sosmarkov.data.gather import gather, open_source
 from sosmarkov.lattice.axis import Axis
 from sosmarkov.lattice.broad import Broad
 from sosmarkov.lattice.counts import Seen, learn_rows
 from sosmarkov.lattice.nodes import Nodes
+from sosmarkov.learning.forms import no_less_than_a_linear_step
 from sosmarkov.learning.held_out import AHEAD, folds, successors
 from sosmarkov.learning.lattice import place
 from sosmarkov.learning.lattice.initial import learn_initial
@@ -18,6 +20,7 @@ from sosmarkov.learning.lattice.local import Neighbours, linear_step, local_mean
 from sosmarkov.learning.lattice.smooth import smooth
 from sosmarkov.learning.lattice.surrogate import Ground, Rows, Surrogate, Way
 from sosmarkov.learning.lattice.view import Room, View
+from sosmarkov.learning.options import Options
 from sosmarkov.learning.rooms import looks_like, rooms_of
 
 RNG = np.random.default_rng(3)
@@ -302,3 +305,20 @@ def test_what_looks_like_an_angle_or_bounded():
     assert [note.split("'")[1] for note in notes] == ["heading", "share", "wait"]
     room = rooms_of(["heading"], None, x[:, :1], ["heading"])[0]
     assert (room.ends, room.lower, room.upper) == ("wrapped", 0.0, 360.0)
+
+
+def test_a_trained_process_stays_only_where_it_forecasts_no_worse_than_a_linear_step():
+    x = walk(60, 12, 12)
+    given, data = Options(x), gather(open_source(x))
+    sharp = sm.fit(x, form="lattice", progress=False)
+    kept = no_less_than_a_linear_step(sharp, given, data)
+    assert kept.transition is sharp.transition
+    scores = {one["form"]: one["score"] for one in kept.history.chosen["tried"]}
+    assert scores["factor"] > scores["gaussian"]
+    wrong = sm.GaussianTransition([[-0.9]], [0.0], [[0.04]])
+    found = no_less_than_a_linear_step(sm.MarkovProcess(wrong, [0.0], history=sharp.history), given, data)
+    assert found.form == "gaussian"
+    before, after = x[:, :-1].reshape(-1), x[:, 1:].reshape(-1)
+    np.testing.assert_allclose(
+        [found.transition.F[0, 0], found.transition.b[0]], np.polyfit(before, after, 1), rtol=1e-8
+    )
